@@ -1,0 +1,42 @@
+# Two commands: `make demo` and `make test`. Each sets up what it needs; a second run does no needless work.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
+export CARGO_TERM_QUIET ?= true
+
+.PHONY: demo test lint long clean
+
+demo: $(VENV)/.built
+	$(BIN)/dpsql demo
+
+test: lint
+	cargo test --release --workspace --exclude dpsql-python
+	$(BIN)/pytest -n 2 -m "not long"
+
+lint: $(VENV)/.built
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest dpsql._native
+	$(BIN)/lint-imports --no-cache
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+
+# Statistical and soak tests that take longer than a coffee.
+long: $(VENV)/.built
+	$(BIN)/pytest -m long
+
+$(VENV)/.tools: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("dpsql needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --group dev
+	touch $@
+
+$(VENV)/.built: $(VENV)/.tools $(RUST)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet
+	touch $@
+
+clean:
+	rm -rf $(VENV) target dpsql/_native*.so

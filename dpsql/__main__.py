@@ -1,0 +1,5 @@
+"""python -m dpsql"""
+
+from dpsql.frontends.cli import main
+
+main()

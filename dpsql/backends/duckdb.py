@@ -1,0 +1,223 @@
+"""DuckDB: a file opened read-only in an instance of our own, or the owner's open connection, which is left as it is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from dpsql.catalog import Schema
+from dpsql.errors import Error, Failed, Refused
+from dpsql.plan import Plan
+
+CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": False,
+    "python_enable_replacements": False,
+    "autoload_known_extensions": False,
+    "autoinstall_known_extensions": False,
+}
+# Settings that change what the generated SQL means, with the value that the proofs are for.
+SETTINGS = {
+    "default_collation": "",
+    "integer_division": False,
+    "ieee_floating_point_ops": True,
+    "error_on_division_by_zero": True,
+    "scalar_subquery_error_on_multiple_rows": True,
+    "old_implicit_casting": False,
+}
+# Every function and every operator that the generated SQL may call, as DuckDB's own parser names them.
+CALLS = frozenset(
+    ["+", "-", "*", "/", "//", "%", "count_star", "count", "sum", "round", "ceil", "sqrt", "isnan", "coalesce", "-"]
+)
+STEPS = frozenset(("rows", "grid", "pairs", "norms", "guesses", "roots", "limited"))
+
+
+class DuckDB:
+    dialect = "duckdb"
+
+    def __init__(self, database: str | Path | duckdb.DuckDBPyConnection) -> None:
+        self._owner = database if isinstance(database, duckdb.DuckDBPyConnection) else None
+        self._path = None if self._owner is not None else Path(str(database))
+
+    @property
+    def path(self) -> Path | None:
+        """The file, where the ledger lies beside it by default."""
+        return self._path
+
+    @contextmanager
+    def _connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection for one statement. A file is released afterwards, so that its owner can write."""
+        try:
+            connection = (
+                self._owner.cursor()
+                if self._owner is not None
+                else duckdb.connect(str(self._path), read_only=True, config=CONFIG)
+            )
+        except duckdb.Error as error:
+            raise cannot_open(self._path, error) from None
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Snapshot]:
+        """One read-only transaction, in which no name that the generated SQL uses means something else.
+
+        Needs:   a database of whose contents only the owner decides
+        Gives:   a snapshot on which generated SQL means what the proofs take it to mean; nothing of it outlives the block
+        Proof:   the transaction is read-only and sees one version of data and catalogue. Within it every user macro and
+                 type is listed, and one with the name of a built-in is refused; tables have three-part names, so views
+                 and temporary tables cannot shadow them; settings that change meanings are compared
+        Checked: test_backends
+        """
+        with self._connect() as connection:
+            try:
+                connection.execute("BEGIN TRANSACTION READ ONLY")
+                refuse_shadowing(connection)
+            except duckdb.Error as error:
+                raise cannot_open(self._path, error) from None
+            snapshot = Snapshot(connection)
+            try:
+                yield snapshot
+            finally:
+                # An interrupted or invalidated connection has no transaction left; it is closed next.
+                with suppress(duckdb.Error):
+                    connection.execute("ROLLBACK")
+
+
+class Snapshot:
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def schemas(self, names: Iterable[str]) -> dict[str, Schema]:
+        """The schemas of the tables with these names, which may be qualified. Views are not tables."""
+        found: dict[tuple[str, str, str], list[tuple[str, str, bool, bool]]] = {}
+        here = self._connection.execute(
+            "SELECT system.main.current_database(), system.main.current_schema()"
+        ).fetchone()
+        assert here is not None
+        tables = set(
+            self._connection.execute(
+                "SELECT database_name, schema_name, table_name FROM system.main.duckdb_tables()"
+            ).fetchall()
+        )
+        for database, schema, table, column, type_, nullable, generated in self._connection.execute(
+            "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable, is_generated "
+            "FROM system.main.duckdb_columns() ORDER BY database_name, schema_name, table_name, column_index"
+        ).fetchall():
+            if (database, schema, table) in tables:
+                found.setdefault((database, schema, table), []).append((column, type_, bool(nullable), bool(generated)))
+        result: dict[str, Schema] = {}
+        for name in names:
+            parts = tuple(name.lower().split("."))
+            wanted = (here[0].lower(), here[1].lower())[: max(3 - len(parts), 0)] + parts
+            for path, columns in found.items():
+                if tuple(part.lower() for part in path) == wanted:
+                    result[name] = Schema(path, tuple(columns))
+        return result
+
+    def run(self, plan: Plan) -> duckdb.DuckDBPyRelation:
+        """The exact integers of a plan as an Arrow stream; to be read before the snapshot ends."""
+        return self._connection.sql(plan.inner)
+
+
+def refuse_shadowing(connection: duckdb.DuckDBPyConnection) -> None:
+    for kind, query in (
+        ("macro", "SELECT function_name FROM system.main.duckdb_functions() WHERE NOT internal"),
+        ("type", "SELECT type_name FROM system.main.duckdb_types() WHERE NOT internal"),
+    ):
+        for (name,) in connection.execute(query).fetchall():
+            if name.lower() in built_in(kind):
+                raise Refused(
+                    "name_shadowed",
+                    f"the database has a {kind} named {name!r}, as a built-in is",
+                    f'Ask the owner to drop it: DROP {kind.upper()} "{name}".',
+                )
+    for name, value in connection.execute("SELECT name, value FROM system.main.duckdb_settings()").fetchall():
+        if name in SETTINGS and value.lower() != str(SETTINGS[name]).lower():
+            raise Refused(
+                "setting_not_supported",
+                f"the connection has {name} = {value}, which changes what queries mean",
+                f"RESET {name}, or pass the database's path.",
+            )
+
+
+_parser_lock = threading.Lock()
+
+
+@cache
+def parser() -> duckdb.DuckDBPyConnection:
+    """An empty instance of our own, for questions about DuckDB itself."""
+    return duckdb.connect(":memory:", config=CONFIG)
+
+
+@cache
+def built_in(kind: str) -> frozenset[str]:
+    column, table = ("function_name", "duckdb_functions") if kind == "macro" else ("type_name", "duckdb_types")
+    with _parser_lock:
+        return frozenset(
+            name.lower() for (name,) in parser().execute(f"SELECT DISTINCT {column} FROM {table}()").fetchall()
+        )
+
+
+def confirm(plan: Plan) -> None:
+    """Let DuckDB's own parser read the generated SQL, and check that it reads one SELECT of what the plan is made of.
+
+    Needs:   the SQL that was generated from the algebra
+    Gives:   it is one SELECT that reads the plan's tables by their three-part names, calls only the listed functions, and
+             has no table function and no other statement in it
+    Proof:   every node of the engine's parse tree is visited; a generator that wrote something else is found out here
+    Checked: test_backends
+    """
+    with _parser_lock:
+        row = parser().execute("SELECT json_serialize_sql(?)", [plan.inner]).fetchone()
+    tree: dict[str, Any] = json.loads(row[0]) if row else {"error": True}
+    if tree.get("error") or len(tree["statements"]) != 1:
+        raise AssertionError("the generated SQL is not one SELECT")
+    for node in nodes(tree["statements"][0]):
+        match node.get("type"):
+            case "BASE_TABLE":
+                path = (node["catalog_name"], node["schema_name"], node["table_name"])
+                if path not in plan.tables and not (path[:2] == ("", "") and path[2] in STEPS):
+                    raise AssertionError("the generated SQL reads a table that is not in the plan")
+            case "FUNCTION" | "WINDOW_AGGREGATE":
+                if node["function_name"].lower() not in CALLS:
+                    raise AssertionError(f"the generated SQL calls {node['function_name']}")
+            case "TABLE_FUNCTION" | "PIVOT" | "SHOW_REF" | "COLUMN_DATA" | "DELIM_GET":
+                raise AssertionError("the generated SQL reads something that is not a table")
+
+
+def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            yield node
+            stack.extend(node.values())
+        elif isinstance(node, list):
+            stack.extend(node)
+
+
+def cannot_open(path: Path | None, error: Exception) -> Error:
+    text = str(error)
+    if path is None:
+        return Refused("database_closed", "the DuckDB connection cannot be used", "Pass an open connection.")
+    if "different configuration" in text or "lock on file" in text:
+        return Refused(
+            "database_in_use",
+            f"{str(path)!r} is open for writing, here or in another process",
+            "Close it there, or pass that open connection to dpsql.connect.",
+        )
+    if "does not exist" in text:
+        return Refused("database_missing", f"there is no database {str(path)!r}", "Check the path.")
+    return Refused("database_unreadable", f"{str(path)!r} cannot be opened as a DuckDB database", "Check the file.")
+
+
+__all__ = ["DuckDB", "Failed", "Snapshot", "confirm"]

@@ -1,0 +1,422 @@
+"""Public metadata: which tables there are, who a row belongs to, and what the owner has declared of the columns.
+
+Everything here comes from the policy and from the engine's schema, never from a row. Declarations are hints, not
+proofs: the generated scan enforces ranges and domains, and a reference only says how to find the person.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+from dpsql.errors import Refused
+
+Value = bool | int | Fraction | float | str | datetime.date | datetime.datetime | None
+Kind = Literal["BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "NULL", "OTHER"]
+
+INTEGERS: dict[str, tuple[int, int]] = {
+    **{
+        name: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("INTEGER", 32), ("BIGINT", 64), ("HUGEINT", 128))
+    },
+    **{
+        name: (0, 2**bits - 1) for name, bits in (("UTINYINT", 8), ("USMALLINT", 16), ("UINTEGER", 32), ("UBIGINT", 64))
+    },
+}
+
+
+@dataclass(frozen=True)
+class Type:
+    """A column's type: the engine's name for it, and the family that decides what may be done with it."""
+
+    sql: str
+
+    @property
+    def kind(self) -> Kind:
+        if self.sql in INTEGERS:
+            return "INTEGER"
+        if self.sql.startswith("DECIMAL("):
+            return "DECIMAL"
+        if self.sql in ("FLOAT", "DOUBLE"):
+            return "DOUBLE"
+        if self.sql in ("BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP", "NULL"):
+            return self.sql  # type: ignore[return-value]
+        return "OTHER"
+
+    @property
+    def scale(self) -> int:
+        """Digits after the point."""
+        match = re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", self.sql)
+        return int(match[2]) if match else 0
+
+    @property
+    def numeric(self) -> bool:
+        return self.kind in ("INTEGER", "DECIMAL", "DOUBLE")
+
+    @property
+    def range(self) -> tuple[Fraction, Fraction] | None:
+        """Every value that the type can hold, where that is finite and ordered as numbers are."""
+        if self.sql in INTEGERS:
+            low, high = INTEGERS[self.sql]
+            return Fraction(low), Fraction(high)
+        if match := re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", self.sql):
+            top = Fraction(10 ** int(match[1]) - 1, 10 ** int(match[2]))
+            return -top, top
+        return None
+
+
+BOOLEAN, BIGINT, HUGEINT, DOUBLE, VARCHAR, DATE, TIMESTAMP, NULL = (
+    Type(name) for name in ("BOOLEAN", "BIGINT", "HUGEINT", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "NULL")
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: Type
+    nullable: bool = True
+    between: tuple[Any, Any] | None = None  # Fractions, or dates
+    domain: tuple[Value, ...] | None = None
+    generated: bool = False
+
+
+@dataclass(frozen=True)
+class Reference:
+    """How a row finds its person: through the row of another table."""
+
+    columns: tuple[str, ...]
+    table: str
+    referenced: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    path: tuple[str, str, str]
+    columns: Mapping[str, Column]  # by lower-case name
+    person: str | Reference | None  # None: public
+    key: tuple[str, ...] = ()
+    max_rows_contributed: int | None = None
+
+    def column(self, name: str) -> Column | None:
+        return self.columns.get(name.lower())
+
+
+@dataclass(frozen=True)
+class Budget:
+    epsilon: Fraction
+    delta: Fraction
+    accounting: Literal["pure", "gdp"]
+
+
+@dataclass(frozen=True)
+class Defaults:
+    epsilon: Fraction | None = None
+    delta: Fraction | None = None
+    max_epsilon: Fraction | None = None
+    max_rows_contributed: int | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The owner's declarations, checked for shape but not yet held against a schema."""
+
+    dataset: str | None
+    version: str | None
+    budget: Budget
+    defaults: Defaults
+    analysts: Mapping[str, Fraction]
+    tables: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What an engine says of one table. `columns` are name, type, nullable, generated."""
+
+    path: tuple[str, str, str]
+    columns: tuple[tuple[str, str, bool, bool], ...]
+
+
+@dataclass(frozen=True)
+class Catalog:
+    policy: Policy
+    tables: Mapping[str, Table]  # by lower-case name
+
+    def table(self, name: str) -> Table | None:
+        return self.tables.get(name.lower())
+
+
+# --- reading the policy ---------------------------------------------------------------------------------------------
+
+
+def wrong(place: str, message: str, hint: str = "") -> Refused:
+    return Refused("policy_invalid", f"policy, {place}: {message}", hint)
+
+
+def only(place: str, given: Any, allowed: str) -> Mapping[str, Any]:
+    """A table of the policy with no key that we would ignore: the unknown is refused, never skipped."""
+    if not isinstance(given, Mapping):
+        raise wrong(place, "expected a table of settings")
+    for name in given:
+        if name not in allowed.split():
+            raise wrong(f"{place}.{name}", "unknown setting", f"Known here: {', '.join(allowed.split())}.")
+    return given
+
+
+def number(place: str, given: Any, *, positive: bool = True) -> Fraction:
+    """The decimal that the owner wrote: 0.1 is one tenth, not the nearest binary fraction."""
+    if isinstance(given, bool) or not isinstance(given, int | float | Fraction):
+        raise wrong(place, "expected a number")
+    if isinstance(given, float) and not math.isfinite(given):
+        raise wrong(place, "must be finite")
+    exact = Fraction(str(given))
+    if positive and exact <= 0:
+        raise wrong(place, "must be greater than zero")
+    return exact
+
+
+def whole(place: str, given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 < given < 2**31:
+        raise wrong(place, "expected a whole number from 1 to 2147483647")
+    return given
+
+
+def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
+    """Parse a policy from a TOML file or a dict of the same shape.
+
+    >>> read_policy({"budget": {"epsilon": 1.0}, "tables": {}}).budget.accounting
+    'pure'
+    """
+    if not isinstance(source, Mapping):
+        try:
+            source = tomllib.loads(Path(source).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8 text"
+            raise Refused(
+                "policy_unreadable",
+                f"cannot read the policy {str(source)!r}: {reason}",
+                "Pass policy=PATH of a TOML file, or a dict.",
+            ) from None
+        except tomllib.TOMLDecodeError as error:
+            raise Refused("policy_unreadable", f"the policy {str(source)!r} is not valid TOML: {error}") from None
+    top = only("top level", source, "dataset budget defaults analysts tables views")
+    if top.get("views"):
+        raise wrong("views", "views are not supported yet", "Write the view's query out.")
+    dataset = only("dataset", top.get("dataset", {}), "id version")
+    for name in dataset:
+        if not isinstance(dataset[name], str) or not dataset[name]:
+            raise wrong(f"dataset.{name}", "expected a text")
+    if "budget" not in top:
+        raise wrong("budget", "is missing", "Add [budget] with epsilon = 10.0 and, for gdp, delta = 1e-6.")
+    raw = only("budget", top["budget"], "epsilon delta accounting neighbours")
+    if "epsilon" not in raw:
+        raise wrong("budget.epsilon", "is missing")
+    delta = number("budget.delta", raw.get("delta", 0), positive=False)
+    accounting = raw.get("accounting", "gdp" if delta else "pure")
+    if accounting not in ("pure", "gdp"):
+        raise wrong("budget.accounting", f"{accounting!r} is not supported yet", 'Use "gdp" or "pure".')
+    if raw.get("neighbours", "add-remove") != "add-remove":
+        raise wrong("budget.neighbours", "only add-remove is supported yet", 'Leave it out, or write "add-remove".')
+    if not 0 <= delta < 1 or (accounting == "gdp" and not delta):
+        raise wrong("budget.delta", "must be between 0 and 1, and greater than 0 for gdp", "A usual value is 1e-6.")
+    budget = Budget(number("budget.epsilon", raw["epsilon"]), delta, accounting)
+    given = only("defaults", top.get("defaults", {}), "epsilon delta max_epsilon max_rows_contributed")
+    limit = given.get("max_rows_contributed")
+    epsilon, least, most = (
+        number(f"defaults.{name}", given[name]) if name in given else None
+        for name in ("epsilon", "delta", "max_epsilon")
+    )
+    defaults = Defaults(epsilon, least, most, None if limit is None else whole("defaults.max_rows_contributed", limit))
+    analysts = {
+        name: number(f"analysts.{name}.epsilon", only(f"analysts.{name}", share, "epsilon").get("epsilon"))
+        for name, share in only_table("analysts", top.get("analysts", {})).items()
+    }
+    tables = {
+        name: only(f"tables.{name}", table, "person key columns public max_rows_contributed")
+        for name, table in only_table("tables", top.get("tables", {})).items()
+    }
+    return Policy(dataset.get("id"), dataset.get("version"), budget, defaults, analysts, tables)
+
+
+def only_table(place: str, given: Any) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise wrong(place, "expected a table of settings")
+    return given
+
+
+# --- policy and schema together -------------------------------------------------------------------------------------
+
+
+def build(policy: Policy, schemas: Mapping[str, Schema]) -> Catalog:
+    """Hold the policy against the engine's schema. `schemas` has an entry for each table of the policy that exists."""
+    tables: dict[str, Table] = {}
+    for name, declared in policy.tables.items():
+        if name not in schemas:
+            raise Refused(
+                "table_missing",
+                f"policy, tables.{name}: the database has no such table",
+                "Only tables (not views) can be named; check the spelling and the schema.",
+            )
+        tables[name.lower()] = build_table(name, declared, schemas[name])
+    for table in tables.values():
+        list(path_to_person(table, tables))
+    return Catalog(policy, tables)
+
+
+def build_table(name: str, declared: Mapping[str, Any], schema: Schema) -> Table:
+    place = f"tables.{name}"
+    columns = {
+        column.lower(): Column(column, Type(sql), nullable, generated=generated)
+        for column, sql, nullable, generated in schema.columns
+    }
+
+    def existing(given: Any, where: str) -> str:
+        if not isinstance(given, str) or given.lower() not in columns:
+            raise Refused(
+                "column_missing",
+                f"policy, {where}: table {name!r} has no column {given!r}",
+                f"It has: {', '.join(c.name for c in columns.values())}.",
+            )
+        return columns[given.lower()].name
+
+    for column, limits in only_table(f"{place}.columns", declared.get("columns", {})).items():
+        known = columns[existing(column, f"{place}.columns.{column}").lower()]
+        columns[column.lower()] = declare(f"{place}.columns.{column}", known, limits)
+    key = tuple(existing(column, f"{place}.key") for column in declared.get("key", ()))
+    public = declared.get("public", False)
+    if public is not True and public is not False:
+        raise wrong(f"{place}.public", "expected true or false")
+    if public == ("person" in declared):
+        raise wrong(
+            place,
+            "must have either `person` or `public = true`",
+            'Write person = "COLUMN" for the column that identifies the person.',
+        )
+    limit = declared.get("max_rows_contributed")
+    limit = whole(f"{place}.max_rows_contributed", limit) if limit is not None else None
+    person: str | Reference | None = None
+    match declared.get("person"):
+        case None:
+            pass
+        case str(column):
+            person = existing(column, f"{place}.person")
+            owner = columns[person.lower()].type
+            if owner.kind not in ("INTEGER", "VARCHAR") and owner.sql != "UUID":
+                raise wrong(
+                    f"{place}.person",
+                    f"a person cannot be identified by a column of type {owner.sql}",
+                    "Use a whole number, a text or a UUID.",
+                )
+        case given:
+            only(f"{place}.person", given, "column columns references")
+            person = reference(f"{place}.person", given, existing)
+    return Table(name, schema.path, columns, person, key, limit)
+
+
+def reference(place: str, given: Mapping[str, Any], existing: Any) -> Reference:
+    own = [given["column"]] if "column" in given else given.get("columns")
+    target = given.get("references")
+    one = re.fullmatch(r"(.+)\.([^.()]+)", target) if isinstance(target, str) else None
+    many = re.fullmatch(r"([^()]+)\(([^()]+)\)", target) if isinstance(target, str) else None
+    if not isinstance(own, list) or not own or not (one or many):
+        raise wrong(
+            place,
+            "expected a column and what it references",
+            'For example { column = "o_custkey", references = "customer.c_custkey" }.',
+        )
+    table = (many or one)[1].strip()  # type: ignore[index]
+    referenced = tuple(c.strip() for c in (many[2].split(",") if many else [one[2]]))  # type: ignore[index]
+    if len(referenced) != len(own):
+        raise wrong(place, "names a different number of columns on the two sides")
+    return Reference(tuple(existing(column, place) for column in own), table, referenced)
+
+
+def path_to_person(table: Table, tables: Mapping[str, Table]) -> Iterator[tuple[Table, Reference]]:
+    """The references to follow from a row of `table` to its person, each checked against the table that it names."""
+    seen = {table.name.lower()}
+    while isinstance(table.person, Reference):
+        link, place = table.person, f"tables.{table.name}.person"
+        target = tables.get(link.table.lower())
+        if target is None or target.person is None:
+            raise wrong(
+                place,
+                f"references {link.table!r}, which is not a table of persons in this policy",
+                f"Declare [tables.{link.table}] with its person.",
+            )
+        if target.name.lower() in seen:
+            raise wrong(place, "the references run in a circle and never reach a person")
+        for own, other in zip(link.columns, link.referenced, strict=True):
+            column, goal = table.columns[own.lower()], target.column(other)
+            if goal is None:
+                raise Refused("column_missing", f"policy, {place}: table {target.name!r} has no column {other!r}")
+            # An implicit cast between the two could raise on some row, and persons must have one type everywhere.
+            if column.type != goal.type or column.type.kind == "DOUBLE":
+                raise wrong(
+                    place,
+                    f"{own} is {column.type.sql} but {target.name}.{other} is {goal.type.sql}",
+                    "Both sides of a reference need one type, and not a floating one.",
+                )
+        yield table, link
+        seen.add(target.name.lower())
+        table = target
+
+
+def declare(place: str, column: Column, limits: Any) -> Column:
+    """A column with its declared range or domain, given in values of the column's own type."""
+    only(place, limits, "between in")
+    between: tuple[Any, Any] | None = None
+    domain: tuple[Value, ...] | None = None
+    if "between" in limits:
+        pair = limits["between"]
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise wrong(f"{place}.between", "expected [low, high]")
+        if not column.type.numeric and column.type.kind not in ("DATE", "TIMESTAMP"):
+            raise wrong(f"{place}.between", f"a column of type {column.type.sql} has no range")
+        low, high = (literal(f"{place}.between", column.type, value) for value in pair)
+        if low > high:  # type: ignore[operator]
+            raise wrong(f"{place}.between", "the low end is above the high end", "Write [low, high].")
+        if natural := column.type.range:
+            low, high = max(low, natural[0]), min(high, natural[1])  # type: ignore[type-var]
+            if low > high:  # type: ignore[operator]
+                raise wrong(f"{place}.between", f"lies outside of what {column.type.sql} can hold")
+        between = low, high
+    if "in" in limits:
+        values = limits["in"]
+        if not isinstance(values, list | tuple) or not values:
+            raise wrong(f"{place}.in", "expected a list of values")
+        if column.type.kind not in ("VARCHAR", "INTEGER", "DATE", "BOOLEAN"):
+            raise wrong(f"{place}.in", f"a column of type {column.type.sql} cannot have a list of values yet")
+        domain = tuple(literal(f"{place}.in", column.type, value) for value in values)
+        if len(set(domain)) != len(domain):
+            raise wrong(f"{place}.in", "a value stands twice")
+    if between and domain:
+        raise wrong(place, "has both `between` and `in`", "Keep one of them.")
+    return Column(column.name, column.type, column.nullable, between, domain, column.generated)
+
+
+def literal(place: str, type_: Type, value: Any) -> Value:
+    """A declared value as a value of the column's type; refused where it is not one."""
+    match type_.kind:
+        case "INTEGER" | "DECIMAL" | "DOUBLE":
+            exact = number(place, value, positive=False)
+            if type_.kind != "DOUBLE" and (exact * 10**type_.scale).denominator != 1:
+                raise wrong(place, f"{value} is not a value of type {type_.sql}")
+            return exact
+        case "VARCHAR" if isinstance(value, str) and "\0" not in value:
+            return value
+        case "BOOLEAN" if isinstance(value, bool):
+            return value
+        case "DATE" if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+            return value
+        case "TIMESTAMP" if isinstance(value, datetime.datetime) and value.tzinfo is None:
+            return value
+        case "TIMESTAMP" if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+            return datetime.datetime(value.year, value.month, value.day)
+    raise wrong(place, f"{value!r} is not a value of type {type_.sql}")

@@ -1,0 +1,34 @@
+"""The three ways in which dpsql says no. Errors are data: every front-end renders the same four fields."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """What every dpsql error has: a stable code, a message, a hint, and a place in the query's text."""
+
+    def __init__(self, code: str, message: str, hint: str = "", position: int | None = None) -> None:
+        super().__init__(code, message, hint, position)
+        self.code, self.message, self.hint, self.position = code, message, hint, position
+
+    def __str__(self) -> str:
+        place = f" (at character {self.position + 1})" if self.position is not None else ""
+        return f"{self.code}: {self.message}{place}" + (f"\nhint: {self.hint}" if self.hint else "")
+
+
+class Refused(Error):
+    """Decided before any data was read, from public facts only, so it may explain itself in full."""
+
+
+class BudgetExhausted(Error):
+    """The ledger has not enough left. Nothing was read and nothing was charged."""
+
+
+class Failed(Error):
+    """Something went wrong after data was touched. The text is constant, since the cause may depend on data."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "failed",
+            "the query failed while it ran; its charge stands",
+            "Ask the owner of the data: the reason may depend on the data, so it is not shown.",
+        )

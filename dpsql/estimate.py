@@ -1,0 +1,177 @@
+"""Error bars: what is known of the exact answer from the released one and the public scale of the noise.
+
+They cover the noise and not the clipping. Sums are linear in the released columns; for a ratio Fieller's interval is
+used; any other arithmetic gets a first-order interval around the released value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.algebra import Aggregate, Call, Column, Expr, Literal
+from dpsql.mechanisms import Laplace, Mechanism
+from dpsql.plan import Linear, Plan, Ratio
+
+Array = NDArray[np.float64]
+ANY = (Fraction(-(10**400)), Fraction(10**400))
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """Values and their derivatives by the released columns, for what is neither linear nor a ratio."""
+
+    value: Array
+    slopes: Mapping[str, Array]
+
+
+Form = Linear | Ratio | Smooth
+
+
+def interval(
+    plan: Plan, expression: Expr, released: Mapping[str, Array], confidence: float
+) -> tuple[Array, Array] | None:
+    """Low and high for each key, or None where the expression is not arithmetic of aggregates."""
+    form = shape(plan, expression, released)
+    if form is None or (isinstance(form, Linear) and not form.terms):
+        return None
+    variance = {column: mechanism.deviation**2 for column, mechanism in plan.noise.items()}
+    z = quantile(plan.mechanisms[0], confidence)
+    rounding = 0.0 if expression.facts.type.sql == "DOUBLE" else 0.5 * 10.0**-expression.facts.type.scale
+    match form:
+        case Linear():
+            half = z * math.sqrt(covariance(form, form, variance)) + rounding
+            middle = evaluate(form, released)
+            return middle - half, middle + half
+        case Ratio():
+            return fieller(form, released, variance, z)
+        case Smooth(value, slopes):
+            half_widths = z * np.sqrt(sum(slope**2 * variance[column] for column, slope in slopes.items())) + rounding
+            return value - half_widths, value + half_widths
+
+
+def quantile(mechanism: Mechanism, confidence: float) -> float:
+    """Standard deviations on either side that hold the noise with this confidence.
+
+    One Laplace has the heavier tail of the two; a sum of Laplaces lies in between, so it gets slightly more than it needs.
+    """
+    normal = NormalDist().inv_cdf((1 + confidence) / 2)
+    return max(normal, -math.log(1 - confidence) / math.sqrt(2)) if isinstance(mechanism, Laplace) else normal
+
+
+def covariance(a: Linear, b: Linear, variance: Mapping[str, float]) -> float:
+    return sum(float(a.terms[c]) * float(b.terms[c]) * variance[c] for c in a.terms if c in b.terms)
+
+
+def evaluate(form: Linear, released: Mapping[str, Array]) -> Array:
+    size = len(next(iter(released.values())))
+    return sum((float(f) * released[c] for c, f in form.terms.items()), np.full(size, float(form.constant)))
+
+
+def fieller(form: Ratio, released: Mapping[str, Array], variance: Mapping[str, float], z: float) -> tuple[Array, Array]:
+    """All t for which over - t * under is within z deviations of zero; the clip range where that is unbounded."""
+    s, c = evaluate(form.over, released), evaluate(form.under, released)
+    a = c**2 - z**2 * covariance(form.under, form.under, variance)
+    b = s * c - z**2 * covariance(form.over, form.under, variance)
+    root = np.sqrt(np.maximum(b**2 - a * (s**2 - z**2 * covariance(form.over, form.over, variance)), 0))
+    low, high = (
+        (-math.inf if form.low == ANY[0] else float(form.low)),
+        (math.inf if form.high == ANY[1] else float(form.high)),
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bounded = (a > 0) & (c > 0)
+        return (
+            np.where(bounded, np.clip((b - root) / a, low, high), low),
+            np.where(bounded, np.clip((b + root) / a, low, high), high),
+        )
+
+
+# --- the form of an expression ----------------------------------------------------------------------------------------
+
+
+def shape(plan: Plan, expression: Expr, released: Mapping[str, Array]) -> Form | None:
+    match expression:
+        case Aggregate():
+            return plan.estimates[expression]
+        case Literal(value, facts) if facts.type.numeric and isinstance(value, int | float | Fraction):
+            return Linear({}, Fraction(value))
+        case Call(function, arguments, _):
+            forms = [shape(plan, argument, released) for argument in arguments]
+            known = [form for form in forms if form is not None]
+            return combine(function, known, released) if len(known) == len(forms) else None
+        case Column() | Literal():
+            return None
+
+
+def combine(function: str, forms: list[Form], released: Mapping[str, Array]) -> Form | None:
+    match function, forms:
+        case "negate", [a]:
+            return scale(a, Fraction(-1))
+        case ("+", [Linear() as a, Linear() as b]):
+            return add(a, b)
+        case ("-", [Linear() as a, Linear() as b]):
+            return add(a, Linear({c: -f for c, f in b.terms.items()}, -b.constant))
+        case ("*", [a, Linear(terms, constant)]) | ("*", [Linear(terms, constant), a]) if not terms:
+            return scale(a, constant)
+        case "/", [a, Linear(terms, constant)] if not terms and constant:
+            return scale(a, 1 / constant)
+        case "/", [Linear() as a, Linear() as b]:
+            return Ratio(a, b, *ANY)
+        case (("+" | "-" | "*" | "/"), [a, b]):
+            return chain(function, smooth(a, released), smooth(b, released))
+        case _:
+            return None
+
+
+def add(a: Linear, b: Linear) -> Linear:
+    zero = Fraction(0)
+    return Linear(
+        {c: a.terms.get(c, zero) + b.terms.get(c, zero) for c in {**a.terms, **b.terms}}, a.constant + b.constant
+    )
+
+
+def scale(form: Form, factor: Fraction) -> Form:
+    match form:
+        case Linear(terms, constant):
+            return Linear({c: f * factor for c, f in terms.items()}, constant * factor)
+        case Ratio(over, under, low, high):
+            ends = sorted(
+                end if end in ANY and factor > 0 else -end if end in ANY else end * factor for end in (low, high)
+            )
+            scaled = scale(over, factor)
+            assert isinstance(scaled, Linear)
+            return Ratio(scaled, under, ends[0], ends[1])
+        case Smooth(value, slopes):
+            return Smooth(value * float(factor), {c: slope * float(factor) for c, slope in slopes.items()})
+
+
+def smooth(form: Form, released: Mapping[str, Array]) -> Smooth:
+    match form:
+        case Smooth():
+            return form
+        case Linear():
+            value = evaluate(form, released)
+            return Smooth(value, {c: np.full(len(value), float(f)) for c, f in form.terms.items()})
+        case Ratio(over, under, _, _):
+            return chain("/", smooth(over, released), smooth(under, released))
+
+
+def chain(function: str, a: Smooth, b: Smooth) -> Smooth:
+    rules: dict[str, Callable[[Array, Array], tuple[Array, Array, Array]]] = {
+        "+": lambda x, y: (x + y, np.ones_like(x), np.ones_like(x)),
+        "-": lambda x, y: (x - y, np.ones_like(x), -np.ones_like(x)),
+        "*": lambda x, y: (x * y, y, x),
+        "/": lambda x, y: (x / y, 1 / y, -x / y**2),
+    }
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        value, by_a, by_b = rules[function](a.value, b.value)
+        slopes = {c: by_a * slope for c, slope in a.slopes.items()}
+        for column, slope in b.slopes.items():
+            slopes[column] = slopes.get(column, np.zeros_like(value)) + by_b * slope
+    return Smooth(value, slopes)

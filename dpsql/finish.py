@@ -1,0 +1,91 @@
+"""Runs `outer` in a scratch in-memory DuckDB that holds released tables only."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dpsql.accountant import Loss
+from dpsql.answer import Answer
+from dpsql.plan import Plan
+
+if TYPE_CHECKING:
+    import duckdb
+    import numpy as np
+    from numpy.typing import NDArray
+
+CLOSED: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": False,
+    "python_enable_replacements": False,
+    "autoload_known_extensions": False,
+    "autoinstall_known_extensions": False,
+    "lock_configuration": True,
+}
+
+
+class Scratch:
+    """The scratch database of a session. Each answer keeps its tables there for as long as it lives."""
+
+    def __init__(self) -> None:
+        import duckdb
+
+        self._connection = duckdb.connect(":memory:", config=CLOSED)
+        self._numbers = itertools.count()
+        self._lock = threading.RLock()  # an answer may be dropped by the garbage collector at any point
+
+    def finish(self, plan: Plan, noisy: Any, loss: Loss) -> Answer:
+        """Run the finishing query on what was released.
+
+        Needs:   noisy columns, one row for each key; a charge for them
+        Gives:   the answer
+        Proof:   the scratch database holds only released tables and has no way to files, network or other databases, so
+                 whatever `outer` computes is post-processing
+        Checked: test_record_play
+        """
+        number = next(self._numbers)
+        with self._lock, self._connection.cursor() as cursor:
+            cursor.register("noisy", noisy)
+            cursor.execute(f'CREATE TABLE released_{number} AS SELECT * FROM "noisy"')
+            cursor.unregister("noisy")
+            cursor.execute(
+                f'CREATE TABLE answer_{number} AS WITH "released" AS '
+                f'(SELECT rowid AS "row", * FROM released_{number}) {plan.outer}'
+            )
+        tables = Tables(self._connection, number, tuple(plan.noise), len(plan.outputs))
+        weakref.finalize(tables, drop, self._connection, self._lock, number)
+        return Answer(plan, loss, tables)
+
+
+def drop(connection: duckdb.DuckDBPyConnection, lock: threading.RLock, number: int) -> None:
+    import duckdb
+
+    try:
+        with lock, connection.cursor() as cursor:
+            cursor.execute(f"DROP TABLE released_{number}; DROP TABLE answer_{number}")
+    except duckdb.Error:  # the interpreter is going down, and the scratch database with it
+        pass
+
+
+class Tables:
+    """One answer's tables in the scratch database."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, number: int, noisy: tuple[str, ...], width: int) -> None:
+        self._connection, self._number, self._noisy, self._width = connection, number, noisy, width
+
+    def answer(self, names: tuple[str, ...]) -> duckdb.DuckDBPyRelation:
+        columns = ", ".join(f'"c{i}" AS "{name.replace(chr(34), chr(34) * 2)}"' for i, name in enumerate(names))
+        return self._connection.cursor().sql(f"SELECT {columns} FROM answer_{self._number}")
+
+    def rows(self) -> NDArray[np.int64]:
+        with self._connection.cursor() as cursor:
+            found = cursor.execute(f'SELECT "row" FROM answer_{self._number}').fetchnumpy()
+        rows: NDArray[np.int64] = found["row"].astype("int64")
+        return rows
+
+    def columns(self) -> Mapping[str, NDArray[np.float64]]:
+        columns = ", ".join(f'CAST("{name}" AS DOUBLE) AS "{name}"' for name in self._noisy)
+        with self._connection.cursor() as cursor:
+            return dict(cursor.execute(f"SELECT {columns} FROM released_{self._number} ORDER BY rowid").fetchnumpy())

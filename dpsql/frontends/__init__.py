@@ -1,0 +1,1 @@
+"""The front-ends, one file each, over `dpsql.session`."""

@@ -1,0 +1,228 @@
+"""The command line. Data goes to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+import dpsql
+from dpsql.errors import BudgetExhausted, Error, Failed, Refused
+
+EXIT: dict[type[Error], int] = {Refused: 3, BudgetExhausted: 4, Failed: 5}
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Commands(click.Group):
+    """Every error of dpsql becomes its message, its hint and its exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Error as error:
+            word = {Refused: "refused", BudgetExhausted: "budget exhausted", Failed: "failed"}[type(error)]
+            click.echo(f"{word}: {error}", err=True)
+            ctx.exit(EXIT[type(error)])
+
+
+def database(command: F) -> F:
+    for option in (
+        click.option("--analyst", help="Who asks, if the policy names its analysts."),
+        click.option("--ledger", type=click.Path(), help="The ledger file. [default: DB with the ending .ledger]"),
+        click.option("--policy", type=click.Path(), help="The policy. [default: DB with the ending .policy.toml]"),
+        click.argument("db", type=click.Path()),
+    ):
+        command = option(command)
+    return command
+
+
+def privacy(command: F) -> F:
+    for option in (
+        click.option("--delta", type=float, help="The query's delta. [default: the policy's]"),
+        click.option("--epsilon", type=float, help="The query's epsilon. [default: the policy's]"),
+    ):
+        command = option(command)
+    return command
+
+
+def session(db: str, policy: str | None, ledger: str | None, analyst: str | None) -> dpsql.Session:
+    found = policy if policy is not None else Path(db).with_suffix(".policy.toml")
+    return dpsql.connect(db, policy=found, ledger=ledger, analyst=analyst)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(dpsql.__version__, prog_name="dpsql")
+def cli() -> None:
+    """SQL that an untrusted analyst may run on data about people.
+
+    \b
+    Examples:
+      dpsql demo
+      dpsql sql shop.duckdb "SELECT status, count(*) FROM orders GROUP BY status" --epsilon 0.5
+      dpsql explain shop.duckdb "SELECT avg(amount) FROM orders"
+      dpsql budget shop.duckdb
+
+    \b
+    Exit codes: 0 answered, 2 usage, 3 refused, 4 budget exhausted, 5 failed.
+    Tab completion: eval "$(_DPSQL_COMPLETE=bash_source dpsql)" (or zsh_source, fish_source).
+    """
+
+
+@cli.command()
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=Path("dpsql-demo"),
+    show_default=True,
+    help="Where the sample shop is kept.",
+)
+def demo(directory: Path) -> None:
+    """Make a sample shop and answer questions about it.
+
+    \b
+    Example:
+      dpsql demo --dir /tmp/shop
+    """
+    from rich.console import Console
+
+    from dpsql.frontends.demo import demo as run
+
+    run(directory, Console())
+
+
+@cli.command()
+@database
+@click.argument("query")
+@privacy
+@click.option("--json", "form", flag_value="json", help="An object with columns, rows, errors and loss.")
+@click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a header, without error bars.")
+@click.option("--markdown", "form", flag_value="markdown", help="A Markdown table with error bars.")
+def sql(
+    db: str,
+    policy: str | None,
+    ledger: str | None,
+    analyst: str | None,
+    query: str,
+    epsilon: float | None,
+    delta: float | None,
+    form: str | None,
+) -> None:
+    """Answer a QUERY on the database DB, and charge for it.
+
+    \b
+    Examples:
+      dpsql sql shop.duckdb "SELECT status, count(*) FROM orders GROUP BY status"
+      dpsql sql shop.duckdb "SELECT avg(amount) FROM orders" --epsilon 0.1 --json
+    """
+    answer = session(db, policy, ledger, analyst).sql(query, epsilon=epsilon, delta=delta)
+    match form:
+        case "json":
+            loss = vars(answer.loss)
+            rows, errors = list(answer), answer.errors
+            click.echo(
+                json.dumps(
+                    {"columns": answer.columns, "rows": rows, "errors": errors, "loss": loss, "notes": answer.notes},
+                    default=str,
+                )
+            )
+        case "csv":
+            import csv
+
+            writer = csv.writer(sys.stdout)
+            writer.writerow(answer.columns)
+            writer.writerows(answer)
+        case "markdown":
+            escaped = [[c.replace("|", "\\|") for c in row] for row in (list(answer.columns), *answer.cells())]
+            for number, row in enumerate(escaped):
+                click.echo(f"| {' | '.join(row)} |")
+                if number == 0:
+                    click.echo("|" + " --- |" * len(row))
+        case _:
+            answer.show()
+    if form is None:
+        for note in answer.notes:
+            click.echo(f"note: {note}", err=True)
+
+
+@cli.command()
+@database
+@click.argument("query")
+@privacy
+def explain(
+    db: str,
+    policy: str | None,
+    ledger: str | None,
+    analyst: str | None,
+    query: str,
+    epsilon: float | None,
+    delta: float | None,
+) -> None:
+    """Say what a QUERY would cost and how exact it would be. Free.
+
+    \b
+    Example:
+      dpsql explain shop.duckdb "SELECT avg(amount) FROM orders" --epsilon 0.1
+    """
+    click.echo(str(session(db, policy, ledger, analyst).explain(query, epsilon=epsilon, delta=delta)))
+
+
+@cli.command()
+@database
+def budget(db: str, policy: str | None, ledger: str | None, analyst: str | None) -> None:
+    """Show what has been spent and what is left.
+
+    \b
+    Example:
+      dpsql budget shop.duckdb
+    """
+    click.echo(str(session(db, policy, ledger, analyst).budget))
+
+
+@cli.group(name="policy")
+def policy_commands() -> None:
+    """Work on a policy.
+
+    \b
+    Example:
+      dpsql policy check shop.policy.toml
+    """
+
+
+@policy_commands.command()
+@click.argument("file", type=click.Path())
+def check(file: str) -> None:
+    """Check that a policy FILE is well formed.
+
+    \b
+    Example:
+      dpsql policy check shop.policy.toml
+    """
+    from dpsql.catalog import read_policy
+
+    found = read_policy(file)
+    click.echo(
+        f"{file}: {len(found.tables)} tables, epsilon {float(found.budget.epsilon):g}, {found.budget.accounting} accounting"
+    )
+
+
+@cli.command()
+def proof() -> None:
+    """Print the proof of privacy, step by step, from the code.
+
+    \b
+    Example:
+      dpsql proof | less
+    """
+    from dpsql.frontends.proof import lines
+
+    for line in lines():
+        click.echo(line)
+
+
+def main() -> None:
+    cli(prog_name="dpsql")

@@ -1,0 +1,134 @@
+"""A sample shop, and dpsql answering questions about it. The data is synthetic, so exact answers may stand beside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+from rich.console import Console
+from rich.table import Table
+
+from dpsql.answer import cell, digits
+from dpsql.errors import Refused
+from dpsql.session import connect
+
+POLICY = """\
+[dataset]
+id = "sample shop"
+
+[budget]                        # of the persons in this dataset
+epsilon = 5.0
+delta = 1e-6
+accounting = "gdp"
+
+[defaults]                      # of one query
+epsilon = 0.5
+max_epsilon = 1.0
+max_rows_contributed = 32       # more rows than these of one person count for less
+
+[tables.customer]
+person = "id"
+key = ["id"]
+max_rows_contributed = 1
+[tables.customer.columns]
+segment = { in = ["business", "family", "single", "student"] }
+age = { between = [16, 100] }
+
+[tables.orders]
+person = { column = "customer", references = "customer.id" }
+key = ["id"]
+[tables.orders.columns]
+amount = { between = [0, 500] }
+status = { in = ["delivered", "returned", "open"] }
+
+[tables.region]
+public = true
+key = ["id"]
+
+[tables.product]
+public = true
+key = ["id"]
+"""
+
+# Deterministic: uniform numbers come from a hash of the row's number, so that every shop is the same shop.
+DATA = """
+CREATE MACRO u(i, salt) AS (hash(i, salt) % 1000003) / 1000003.0;
+CREATE TABLE region AS SELECT i AS id, ['north', 'east', 'south', 'west'][i] AS name FROM range(1, 5) t(i);
+CREATE TABLE product AS SELECT i AS id, 'product ' || i AS name, ['food', 'books', 'toys', 'garden'][1 + i % 4] AS category
+    FROM range(1000) t(i);
+CREATE TABLE customer (id INTEGER PRIMARY KEY, segment VARCHAR NOT NULL, age INTEGER NOT NULL, region INTEGER NOT NULL);
+INSERT INTO customer SELECT i, ['business', 'family', 'family', 'single', 'student'][1 + floor(5 * u(i, 1))::INT],
+    16 + floor(70 * (u(i, 2) + u(i, 3)) / 2)::INT, 1 + floor(4 * u(i, 4))::INT FROM range(50_000) t(i);
+CREATE TABLE orders (id INTEGER NOT NULL, customer INTEGER NOT NULL, product INTEGER NOT NULL, status VARCHAR NOT NULL,
+    amount DECIMAL(10, 2) NOT NULL, ordered DATE NOT NULL, FOREIGN KEY (customer) REFERENCES customer (id));
+INSERT INTO orders SELECT i, floor(50_000 * u(i, 5) ^ 1.2)::INT, floor(1000 * u(i, 7))::INT,
+    ['delivered', 'delivered', 'delivered', 'delivered', 'returned', 'open'][1 + floor(6 * u(i, 8))::INT],
+    round(-40 * ln(1 - u(i, 9)), 2), DATE '2023-01-01' + floor(730 * u(i, 10))::INT FROM range(950_000) t(i);
+DROP MACRO u;
+"""
+
+QUESTIONS = (
+    ("How many orders are there in each state?", "SELECT status, count(*) AS orders FROM orders GROUP BY status"),
+    (
+        "What do the segments spend on an order?",
+        "SELECT segment, count(*) AS orders, sum(amount) AS spent, avg(amount) AS average "
+        "FROM orders JOIN customer ON orders.customer = customer.id WHERE ordered >= '2024-01-01' "
+        "GROUP BY segment ORDER BY spent DESC",
+    ),
+    (
+        "How old are our students?",
+        "SELECT count(*) AS students, avg(age) AS age FROM customer WHERE segment = 'student'",
+    ),
+)
+REFUSED = "SELECT customer, amount FROM orders ORDER BY amount DESC LIMIT 10"
+
+
+def make(directory: Path) -> Path:
+    """The sample shop in this directory; made once."""
+    database = directory / "shop.duckdb"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "shop.policy.toml").write_text(POLICY, encoding="utf-8")
+    if not database.exists():
+        draft = directory / "shop.draft.duckdb"
+        draft.unlink(missing_ok=True)
+        with duckdb.connect(str(draft)) as connection:
+            connection.execute(DATA)
+        draft.rename(database)
+    return database
+
+
+def demo(directory: Path, console: Console) -> None:
+    with console.status("making a sample shop of a million rows ..."):
+        database = make(directory)
+    console.print(f"[bold]{database}[/], its policy beside it: 50,000 customers, 950,000 orders, two public tables\n")
+    # The ledger of a demonstration is forgotten with it. A real one is a file that only the owner can write.
+    with connect(database, policy=directory / "shop.policy.toml", ledger=":memory:") as db:
+        for question, query in QUESTIONS:
+            console.print(f"[bold]{question}[/]\n[dim]{query}[/]")
+            answer = db.sql(query)
+            with duckdb.connect(str(database), read_only=True) as exact:
+                rows = exact.execute(query).fetchall()
+            keys = [i for i, output in enumerate(answer.plan.outputs) if not output.expression.facts.type.numeric]
+            truth = {tuple(row[i] for i in keys): row for row in rows}
+            table = Table()
+            for index, name in enumerate(answer.columns):
+                table.add_column(name, justify="left" if index in keys else "right")
+                if index not in keys:
+                    table.add_column("exact", justify="right", style="dim")
+            for row, bars in zip(answer, answer.errors, strict=True):
+                known = truth.get(tuple(row[i] for i in keys), row)
+                cells: list[str] = []
+                for index, value in enumerate(row):
+                    cells.append(cell(value, bars[index]))
+                    if index not in keys:
+                        cells.append(
+                            f"{known[index]:,.2f}" if not isinstance(known[index], int) else f"{known[index]:,}"
+                        )
+                table.add_row(*cells)
+            console.print(table, f"[dim]cost: epsilon {answer.loss.epsilon:g}[/]\n")
+        console.print(f"[bold]Who ordered the most expensive things?[/]\n[dim]{REFUSED}[/]")
+        try:
+            db.sql(REFUSED)
+        except Refused as refusal:
+            console.print(f"[red]refused[/] {refusal}\n", highlight=False)
+        console.print(f"[bold]The budget[/]\n{db.budget}", highlight=False)

@@ -1,0 +1,285 @@
+"""The allow-list of scalar functions. What is not a row of `FUNCTIONS` does not exist.
+
+Each row says when a call is well typed, what is known of its result, how it is written below the noise (`total`: it
+cannot raise, whatever the cells hold) and how it is written above it (`plain`: released values may do what they like).
+
+Needs:   the facts of the arguments are true of every cell
+Gives:   `total` evaluates to a value for every row, and the facts of the result are true of it
+Proof:   integers and decimals: both sides are cast to a type that holds the ranges of both operands and of the result,
+         so neither the casts nor the operation can overflow; doubles follow IEEE 754 and never raise; division and
+         remainder by zero are kept out by CASE, which evaluates a branch only for the rows that reach it. Ranges come
+         from enclosing expressions and never from a filter, which the engine may move
+Checked: test_functions (every function with adversarial cells), test_lemmas
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sqlglot import exp
+
+from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, Type
+from dpsql.errors import Refused
+
+Range = tuple[Fraction, Fraction]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of every value of an expression.
+
+    `range` bounds it (for integers and decimals always, and then it is a proof; for doubles it is a hint). `declared`
+    says that the range comes from the owner's declarations and constants, and so may set a clip.
+    """
+
+    type: Type
+    nullable: bool = True
+    range: Range | None = None
+    declared: bool = False
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    facts: Callable[[Sequence[Facts]], Facts]
+    total: Callable[[Sequence[exp.Expr], Sequence[Facts], Facts], exp.Expr]
+    plain: Callable[[Sequence[exp.Expr]], exp.Expr]
+
+
+def mismatch(name: str, arguments: Sequence[Facts]) -> Refused:
+    types = " and ".join(argument.type.sql for argument in arguments)
+    return Refused(
+        "type_mismatch",
+        f"{name} does not apply to {types}",
+        "Compare and combine values of one type; write dates as DATE '2024-01-31'.",
+    )
+
+
+def cast(expression: exp.Expr, source: Type, target: Type) -> exp.Expr:
+    if source == target:
+        return expression
+    return exp.Cast(this=expression, to=exp.DataType.build(target.sql, dialect="duckdb"))
+
+
+def paren(expression: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=expression)
+
+
+# --- types that hold everything -------------------------------------------------------------------------------------
+
+
+def holds(target: Type, value: Facts) -> bool:
+    """Whether every value fits: then a cast to `target` is exact and cannot raise."""
+    if target.kind == "DOUBLE":
+        return True
+    room = target.range
+    return (
+        room is not None
+        and value.range is not None
+        and target.scale >= value.type.scale
+        and room[0] <= value.range[0]
+        and value.range[1] <= room[1]
+    )
+
+
+def common(name: str, values: Sequence[Facts]) -> Type:
+    """A type that holds all these values: one of theirs if possible, else the smallest wider one."""
+    if any(value.type.kind == "DOUBLE" for value in values):
+        return DOUBLE
+    scale = max(value.type.scale for value in values)
+    wider = ["INTEGER", "BIGINT", "HUGEINT"] if scale == 0 else []
+    wider += [f"DECIMAL({width},{scale})" for width in (18, 38) if scale <= width]
+    for candidate in [*(value.type for value in values), *map(Type, wider)]:
+        if all(holds(candidate, value) for value in values):
+            return candidate
+    raise Refused(
+        "may_overflow",
+        f"the result of {name} may not fit into any exact type",
+        "Declare the range of the columns with `between`, or compare smaller numbers.",
+    )
+
+
+def numbers(name: str, arguments: Sequence[Facts]) -> None:
+    if not all(argument.type.numeric for argument in arguments):
+        raise mismatch(name, arguments)
+
+
+# --- arithmetic -----------------------------------------------------------------------------------------------------
+
+
+def combine(operation: Callable[[Fraction, Fraction], Fraction], a: Facts, b: Facts) -> Range | None:
+    """The range of a monotone-in-each-argument operation: its values at the corners."""
+    if a.range is None or b.range is None:
+        return None
+    corners = [operation(x, y) for x in a.range for y in b.range]
+    return min(corners), max(corners)
+
+
+def arithmetic(name: str, node: type[exp.Binary], operation: Callable[[Fraction, Fraction], Fraction]) -> Function:
+    def facts(arguments: Sequence[Facts]) -> Facts:
+        numbers(name, arguments)
+        a, b = arguments
+        range_ = combine(operation, a, b)
+        scale = a.type.scale + b.type.scale if name == "*" else max(a.type.scale, b.type.scale)
+        type_ = DOUBLE
+        if "DOUBLE" not in (a.type.kind, b.type.kind) and range_ is None:
+            # Above the noise, where ranges are unknown and the engine may overflow.
+            type_ = Type(f"DECIMAL(38,{scale})") if scale else HUGEINT if HUGEINT in (a.type, b.type) else BIGINT
+        elif "DOUBLE" not in (a.type.kind, b.type.kind):
+            guess = Facts(Type(f"DECIMAL(38,{scale})") if scale else Type("INTEGER"), range=range_)
+            type_ = common(name, [guess] if name == "*" or scale else [a, b, guess])
+        return Facts(type_, a.nullable or b.nullable, range_, a.declared and b.declared)
+
+    def total(sides: Sequence[exp.Expr], arguments: Sequence[Facts], result: Facts) -> exp.Expr:
+        assert result.range is not None or result.type == DOUBLE, "an exact result below the noise without a range"
+        targets = [result.type, result.type]
+        if name == "*" and result.type.kind == "DECIMAL":  # scales add, so each side keeps its own
+            targets = [common(name, [a, Facts(Type(f"DECIMAL(38,{a.type.scale})"), range=a.range)]) for a in arguments]
+            targets = [Type(f"DECIMAL(38,{t.scale})") for t in targets]
+        left, right = (cast(s, a.type, t) for s, a, t in zip(sides, arguments, targets, strict=True))
+        return paren(node(this=left, expression=right))
+
+    return Function(name, facts, total, lambda sides: paren(node(this=sides[0], expression=sides[1])))
+
+
+def divide_facts(arguments: Sequence[Facts]) -> Facts:
+    numbers("/", arguments)
+    a, b = arguments
+    safe = b.range is not None and not b.range[0] <= 0 <= b.range[1]
+    range_ = combine(lambda x, y: x / y, a, b) if safe else None
+    return Facts(DOUBLE, a.nullable or b.nullable, range_, a.declared and b.declared)
+
+
+def divide_total(sides: Sequence[exp.Expr], arguments: Sequence[Facts], _: Facts) -> exp.Expr:
+    left, right = (cast(s, a.type, DOUBLE) for s, a in zip(sides, arguments, strict=True))
+    return paren(exp.Div(this=left, expression=right, typed=False, safe=False))
+
+
+def whole(name: str, node: type[exp.Binary]) -> Function:
+    """Integer quotient and remainder: NULL where the divisor is zero."""
+
+    def facts(arguments: Sequence[Facts]) -> Facts:
+        if not all(argument.type.kind == "INTEGER" for argument in arguments):
+            raise mismatch(name, arguments)
+        a, b = arguments
+        bound = [max(map(abs, argument.range)) for argument in arguments if argument.range is not None]
+        size = None if len(bound) < 2 else bound[0] if name == "//" else min(bound)
+        range_ = None if size is None else (-size, size)
+        if range_ is None:
+            return Facts(HUGEINT if HUGEINT in (a.type, b.type) else BIGINT)
+        return Facts(
+            common(name, [a, b, Facts(Type("INTEGER"), range=range_)]), True, range_, a.declared and b.declared
+        )
+
+    def total(sides: Sequence[exp.Expr], arguments: Sequence[Facts], result: Facts) -> exp.Expr:
+        assert result.range is not None, "an exact result below the noise without a range"
+        left, right = (cast(s, a.type, result.type) for s, a in zip(sides, arguments, strict=True))
+        zero = exp.EQ(this=right.copy(), expression=exp.Literal.number(0))
+        operation = paren(node(this=left, expression=right))
+        return exp.Case(ifs=[exp.If(this=zero, true=exp.Null())], default=operation)
+
+    return Function(name, facts, total, lambda sides: paren(node(this=sides[0], expression=sides[1])))
+
+
+def negate_facts(arguments: Sequence[Facts]) -> Facts:
+    numbers("-", arguments)
+    (a,) = arguments
+    range_ = None if a.range is None else (-a.range[1], -a.range[0])
+    type_ = a.type if a.type.kind == "DOUBLE" or range_ is None else common("-", [a, Facts(a.type, range=range_)])
+    return Facts(type_, a.nullable, range_, a.declared)
+
+
+# --- predicates -----------------------------------------------------------------------------------------------------
+
+
+def same_family(name: str, arguments: Sequence[Facts]) -> None:
+    kinds = {argument.type.kind for argument in arguments}
+    if "OTHER" in kinds or "NULL" in kinds or (len(kinds) > 1 and not all(a.type.numeric for a in arguments)):
+        raise mismatch(name, arguments)
+
+
+def aligned(name: str, sides: Sequence[exp.Expr], arguments: Sequence[Facts]) -> list[exp.Expr]:
+    """All sides in one type. Numbers that no exact type holds are compared as doubles, which cannot raise."""
+    if not arguments[0].type.numeric:
+        return list(sides)
+    try:
+        target = common(name, arguments)
+    except Refused:
+        target = DOUBLE
+    return [cast(s, a.type, target) for s, a in zip(sides, arguments, strict=True)]
+
+
+def truth(arguments: Sequence[Facts]) -> Facts:
+    return Facts(BOOLEAN, any(argument.nullable for argument in arguments))
+
+
+def predicate(name: str, build: Callable[[Sequence[exp.Expr]], exp.Expr]) -> Function:
+    def facts(arguments: Sequence[Facts]) -> Facts:
+        same_family(name, arguments)
+        return truth(arguments)
+
+    return Function(name, facts, lambda sides, arguments, _: build(aligned(name, sides, arguments)), build)
+
+
+def logical(name: str, build: Callable[[Sequence[exp.Expr]], exp.Expr]) -> Function:
+    def facts(arguments: Sequence[Facts]) -> Facts:
+        if any(argument.type != BOOLEAN for argument in arguments):
+            raise mismatch(name, arguments)
+        return truth(arguments)
+
+    return Function(name, facts, lambda sides, *_: build(sides), build)
+
+
+def is_null_facts(arguments: Sequence[Facts]) -> Facts:
+    return Facts(BOOLEAN, nullable=False)
+
+
+def is_null(sides: Sequence[exp.Expr]) -> exp.Expr:
+    return paren(exp.Is(this=sides[0], expression=exp.Null()))
+
+
+def binary(node: type[exp.Binary]) -> Callable[[Sequence[exp.Expr]], exp.Expr]:
+    return lambda sides: paren(node(this=sides[0], expression=sides[1]))
+
+
+FUNCTIONS: dict[str, Function] = {
+    function.name: function
+    for function in (
+        arithmetic("+", exp.Add, lambda x, y: x + y),
+        arithmetic("-", exp.Sub, lambda x, y: x - y),
+        arithmetic("*", exp.Mul, lambda x, y: x * y),
+        Function(
+            "/",
+            divide_facts,
+            divide_total,
+            lambda s: paren(exp.Div(this=s[0], expression=s[1], typed=False, safe=False)),
+        ),
+        whole("//", exp.IntDiv),
+        whole("%", exp.Mod),
+        Function(
+            "negate",
+            negate_facts,
+            lambda s, a, r: paren(exp.Neg(this=cast(s[0], a[0].type, r.type))),
+            lambda s: paren(exp.Neg(this=s[0])),
+        ),
+        *(
+            predicate(name, binary(node))
+            for name, node in (
+                ("=", exp.EQ),
+                ("!=", exp.NEQ),
+                ("<", exp.LT),
+                ("<=", exp.LTE),
+                (">", exp.GT),
+                (">=", exp.GTE),
+            )
+        ),
+        predicate("IN", lambda s: paren(exp.In(this=s[0], expressions=list(s[1:])))),
+        predicate("BETWEEN", lambda s: paren(exp.Between(this=s[0], low=s[1], high=s[2]))),
+        logical("AND", binary(exp.And)),
+        logical("OR", binary(exp.Or)),
+        logical("NOT", lambda s: paren(exp.Not(this=s[0]))),
+        Function("IS NULL", is_null_facts, lambda s, *_: is_null(s), is_null),
+    )
+}

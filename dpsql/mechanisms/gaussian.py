@@ -1,0 +1,45 @@
+"""Rounded Gaussian noise: for sessions of many queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+from dpsql.accountant import Charge, units
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Add round(N(0, scale^2)) to each integer.
+
+    Needs:   integers of which one person moves the vector by at most `sensitivity` in L2; an exact sampler
+    Gives:   mu-GDP with mu = sensitivity / scale, hence a charge of mu^2
+    Proof:   for an integer f, f + round(N) = round(f + N): rounding is post-processing of the continuous Gaussian
+             mechanism, which is (D2 / scale)-GDP. Blocks with sensitivities d_i and scales s_i are one Gaussian
+             mechanism on the vector divided by s_i, whose squared L2 sensitivity is at most the sum of (d_i / s_i)^2
+    Checked: test_mechanisms (sampler against the exact probabilities), test_accountant
+    """
+
+    scale: float
+    sensitivity: int
+
+    name: ClassVar[Literal["gaussian"]] = "gaussian"
+    norm: ClassVar[Literal[1, 2]] = 2
+
+    @classmethod
+    def calibrate(cls, sensitivities: Sequence[int], mu: float) -> tuple[Gaussian, ...]:
+        """One mechanism for each block, mu^2 shared evenly: k blocks each have sqrt(k) times the scale."""
+        grow = math.nextafter(math.sqrt(len(sensitivities)), math.inf)
+        return tuple(cls(math.nextafter(d / mu * grow, math.inf) * (1 + 2**-50), d) for d in sensitivities)
+
+    @property
+    def charge(self) -> Charge:
+        return Charge("mu^2", units((self.sensitivity / Fraction(self.scale)) ** 2))
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise, in grid units."""
+        return math.sqrt(self.scale**2 + 1 / 12)

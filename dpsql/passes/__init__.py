@@ -1,0 +1,1 @@
+"""The passes, one file each, in the order in which `dpsql.compile` calls them."""

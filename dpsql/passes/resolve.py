@@ -1,0 +1,569 @@
+"""Statement to algebra: names, types and clauses. The tree is consumed; nothing of it goes further."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, NoReturn
+
+from sqlglot import exp
+
+from dpsql import algebra
+from dpsql.aggregates import AGGREGATES
+from dpsql.algebra import Aggregate, Call, Column, Expr, Filter, Join, Literal, Relation, Scan, call, constant
+from dpsql.catalog import BOOLEAN, Catalog, Table, Type
+from dpsql.errors import Refused
+from dpsql.functions import Facts
+from dpsql.passes.parse import Parsed, describe, position
+from dpsql.plan import Output
+
+OPERATORS: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.IntDiv: "//",
+    exp.Mod: "%",
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.And: "AND",
+    exp.Or: "OR",
+}
+RULES = {rule.name: rule for rule in AGGREGATES}
+MAX_KEYS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Order:
+    by: Expr
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True)
+class Resolved:
+    relation: Relation
+    keys: tuple[Column, ...]
+    tables: tuple[Table, ...]
+    outputs: tuple[Output, ...]
+    having: Expr | None
+    order: tuple[Order, ...]
+    limit: int | None
+    offset: int
+
+
+@dataclass
+class Scope:
+    """The tables of FROM under their aliases, and which of their columns the query has named so far."""
+
+    tables: dict[str, tuple[str, Table]] = field(default_factory=dict)
+    used: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, alias: str, table: Table, node: exp.Expr) -> None:
+        if alias.lower() in self.tables:
+            refuse("duplicate_alias", f"{alias!r} stands twice in FROM", "Give each table an alias of its own.", node)
+        self.tables[alias.lower()] = (alias, table)
+        self.used[alias.lower()] = []
+
+    def unknown(self, node: exp.Column) -> bool:
+        """Whether a name is no column of FROM, and so may be one of the SELECT list."""
+        return not node.args.get("table") and not any(t.column(node.name) for _, t in self.tables.values())
+
+    def scan(self, alias: str) -> Scan:
+        written, table = self.tables[alias.lower()]
+        return Scan(table, written, tuple(self.used[alias.lower()]))
+
+
+def refuse(code: str, message: str, hint: str = "", node: exp.Expr | None = None) -> NoReturn:
+    raise Refused(code, message, hint, position(node))
+
+
+def take(node: exp.Expr, *names: str) -> list[Any]:
+    """The named arguments of a node. Any other that is present is refused: nothing is dropped silently."""
+    for name, value in node.args.items():
+        if name not in names and value not in (None, False, [], ""):
+            refuse(
+                "not_supported",
+                f"{name.strip('_').upper().replace('_', ' ')} of {describe(node)} is not supported",
+                "Leave it out, or see the README for what is supported.",
+                node,
+            )
+    return [node.args.get(name) for name in names]
+
+
+def resolve(parsed: Parsed, catalog: Catalog) -> Resolved:
+    """Lower the statement to a relation, its keys, and expressions over aggregates.
+
+    Needs:   nodes of the allow-listed classes
+    Gives:   a relation of the closed algebra with row-wise total predicates; keys that are columns with a declared
+             domain; outputs, HAVING, ORDER BY and LIMIT that mention rows only inside aggregates
+    Proof:   every node is taken apart by `take`, which refuses an argument that no case consumes; every name is looked
+             up in the catalogue; every operator is a row of `functions.FUNCTIONS`, which refuses what is not total
+    Checked: test_parse (nothing is dropped), specs/*.md
+    """
+    tree = parsed.tree
+    items, from_, joins, where, group, having, order, limit, offset = take(
+        tree, "expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset"
+    )
+    if from_ is None:
+        refuse("no_table", "the query has no FROM", "Name a table of the policy: SELECT count(*) FROM orders.")
+    scope = Scope()
+    (source,) = take(from_, "this")
+    aliases = [table(source, scope, catalog)]
+    conditions = []
+    for join in joins or []:
+        joined, on, kind, using = take(join, "this", "on", "kind", "using")
+        if using or on is None or kind not in (None, "", "INNER"):
+            refuse(
+                "join_not_supported",
+                "only INNER JOIN ... ON is supported",
+                "Write FROM orders JOIN customer ON o_custkey = c_custkey.",
+                joined,
+            )
+        aliases.append(table(joined, scope, catalog))
+        conditions.append(boolean(rows(on, scope), "JOIN ... ON", on))
+    predicate = boolean(rows(take(where, "this")[0], scope), "WHERE", where) if where else None
+
+    selected = [(take(item, "this", "alias") if isinstance(item, exp.Alias) else [item, None]) for item in items]
+    keys = group_keys(group, selected, scope)
+    above = Above(scope, keys)
+    outputs = tuple(
+        Output(alias.name if alias else label(node, top=True), above.lower(node)) for node, alias in selected
+    )
+    # DuckDB lets HAVING and ORDER BY use the names of the SELECT list, behind those of the tables' columns.
+    above.names = {
+        alias.name.lower(): output.expression for (_, alias), output in zip(selected, outputs, strict=True) if alias
+    }
+    condition = boolean(above.lower(take(having, "this")[0]), "HAVING", having) if having else None
+    ordering = tuple(ordered(item, above, outputs) for item in take(order, "expressions")[0]) if order else ()
+    everything = [*(o.expression for o in outputs), *([condition] if condition else []), *(o.by for o in ordering)]
+    if not any(aggregates(expression) for expression in everything):
+        refuse(
+            "no_aggregate",
+            "the query has no aggregate over persons",
+            "Rows about persons are never shown. Use COUNT(*), SUM(x) or AVG(x), with GROUP BY if you like.",
+            tree,
+        )
+
+    relation: Relation = scope.scan(aliases[0])
+    for alias, on in zip(aliases[1:], conditions, strict=True):
+        relation = Join(relation, scope.scan(alias), on)
+    if predicate is not None:
+        relation = Filter(relation, predicate)
+    tables = tuple(found for _, found in scope.tables.values())
+    return Resolved(
+        relation, keys, tables, outputs, condition, ordering, whole(limit, "LIMIT"), whole(offset, "OFFSET") or 0
+    )
+
+
+def aggregates(expression: Expr) -> set[Aggregate]:
+    match expression:
+        case Aggregate():
+            return {expression}
+        case Call(_, arguments, _):
+            return set().union(*(aggregates(argument) for argument in arguments))
+        case Column() | Literal():
+            return set()
+
+
+# --- FROM -----------------------------------------------------------------------------------------------------------
+
+
+def table(node: exp.Expr, scope: Scope, catalog: Catalog) -> str:
+    if not isinstance(node, exp.Table):
+        refuse("not_supported", f"{describe(node)} in FROM is not supported", "Name a table.", node)
+    name, schema, database, alias = take(node, "this", "db", "catalog", "alias")
+    if not isinstance(name, exp.Identifier):
+        refuse("not_supported", f"{describe(name)} in FROM is not supported", "Name a table.", node)
+    written = ".".join(part.name for part in (database, schema, name) if part)
+    parts = tuple(part.name.lower() for part in (database, schema, name) if part)
+    found = catalog.table(written) or next(
+        (
+            t
+            for t in catalog.tables.values()
+            if len(parts) > 1 and tuple(p.lower() for p in t.path)[-len(parts) :] == parts
+        ),
+        None,
+    )
+    if found is None:
+        near = difflib.get_close_matches(written.lower(), catalog.tables, n=1)
+        known = ", ".join(t.name for t in catalog.tables.values())
+        refuse(
+            "table_unknown",
+            f"the policy has no table {written!r}",
+            f"Did you mean {catalog.tables[near[0]].name}?" if near else f"It has: {known}.",
+            node,
+        )
+    short = take(alias, "this")[0].name if alias else name.name
+    if "." in short or ":" in short:  # these separate the parts of a generated name
+        refuse("alias_invalid", f"{short!r} cannot be the name of a table in FROM", "Give it a plain alias.", node)
+    scope.add(short, found, node)
+    return short
+
+
+# --- below the noise: expressions of one row ------------------------------------------------------------------------
+
+
+def rows(node: exp.Expr, scope: Scope) -> Expr:
+    """An expression of one row."""
+    match node:
+        case exp.Column():
+            return column(node, scope)
+        case exp.Count() | exp.Sum() | exp.Avg():
+            refuse(
+                "aggregate_misplaced",
+                f"{describe(node)} stands where a row is needed",
+                "Put conditions on aggregates into HAVING; aggregates cannot be nested.",
+                node,
+            )
+        case _:
+            return operator(node, lambda child: rows(child, scope))
+
+
+def column(node: exp.Column, scope: Scope) -> Column:
+    name, qualifier = take(node, "this", "table")
+    if not isinstance(name, exp.Identifier):
+        refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", node)
+    if qualifier is not None and qualifier.name.lower() not in scope.tables:
+        refuse("table_unknown", f"{qualifier.name!r} is not a table of FROM", "Use the alias that stands there.", node)
+    places = [qualifier.name.lower()] if qualifier is not None else list(scope.tables)
+    found = [(place, known) for place in places if (known := scope.tables[place][1].column(name.name)) is not None]
+    if not found:
+        names = [c.name for place in places for c in scope.tables[place][1].columns.values()]
+        near = difflib.get_close_matches(name.name, names, n=1)
+        refuse(
+            "column_unknown",
+            f"no table of FROM has a column {name.name!r}",
+            f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}.",
+            node,
+        )
+    if len(found) > 1:
+        refuse("column_ambiguous", f"{name.name!r} is a column of several tables", "Write table.column.", node)
+    ((place, known),) = found
+    if known.type.kind == "OTHER" or known.generated:
+        what = "is computed by the database" if known.generated else f"has type {known.type.sql}"
+        refuse(
+            "column_not_supported",
+            f"column {known.name!r} {what}, which is not supported yet",
+            "Use another column.",
+            node,
+        )
+    alias, owner = scope.tables[place]
+    if known.name not in scope.used[place]:
+        scope.used[place].append(known.name)
+    return Column(f"{alias}.{known.name}", algebra.enforce(owner, known.name))
+
+
+def operator(node: exp.Expr, lower: Any) -> Expr:
+    """Operators and constants, which mean the same below and above the noise."""
+    match node:
+        case exp.Paren():
+            result: Expr = lower(take(node, "this")[0])
+            return result
+        case exp.Literal():
+            text, is_string = take(node, "this", "is_string")
+            return constant(text) if is_string else number(text, node)
+        case exp.Boolean():
+            return constant(bool(take(node, "this")[0]))
+        case exp.Neg():
+            (inner,) = take(node, "this")
+            if isinstance(inner, exp.Literal) and not inner.is_string:
+                return number("-" + take(inner, "this")[0], node)
+            return build("negate", [lower(inner)], node)
+        case exp.Not():
+            return build("NOT", [lower(take(node, "this")[0])], node)
+        case exp.Is():
+            this, other = take(node, "this", "expression")
+            if not isinstance(other, exp.Null):
+                refuse("not_supported", "IS is supported only with NULL", "Write x IS NULL or x IS NOT NULL.", node)
+            return build("IS NULL", [lower(this)], node)
+        case exp.In():
+            this, options = take(node, "this", "expressions")
+            return build("IN", [lower(this), *(lower(option) for option in options)], node)
+        case exp.Between():
+            return build("BETWEEN", [lower(part) for part in take(node, "this", "low", "high")], node)
+        case exp.Cast():
+            return moment(node)
+        case exp.Null():
+            refuse("not_supported", "NULL as a value is not supported", "Write x IS NULL.", node)
+        case exp.Div():
+            left, right, _, _ = take(node, "this", "expression", "typed", "safe")
+            return build("/", [lower(left), lower(right)], node)
+        case _ if type(node) in OPERATORS:
+            return build(OPERATORS[type(node)], [lower(part) for part in take(node, "this", "expression")], node)
+        case _:
+            refuse(
+                "not_supported",
+                f"{describe(node)} is not supported here",
+                "See the README for what is supported.",
+                node,
+            )
+
+
+def build(function: str, arguments: list[Expr], node: exp.Expr) -> Call:
+    if function not in ("+", "-", "*", "/", "AND", "OR", "NOT", "IS NULL", "negate"):
+        arguments = dated(arguments, node)
+    try:
+        return call(function, *arguments)
+    except Refused as error:
+        raise Refused(error.code, error.message, error.hint, position(node)) from None
+
+
+def dated(arguments: list[Expr], node: exp.Expr) -> list[Expr]:
+    """Texts that are compared with a date or a timestamp are read as one, here and not by the engine."""
+    kinds = {argument.facts.type.kind for argument in arguments}
+    result: list[Expr] = []
+    for argument in arguments:
+        match argument:
+            case Literal(str(text), _) if "TIMESTAMP" in kinds:
+                result.append(constant(read_timestamp(text, node)))
+            case Literal(str(text), _) if "DATE" in kinds:
+                result.append(constant(read_date(text, node)))
+            case Literal(datetime.date() as day, _) if "TIMESTAMP" in kinds and not isinstance(day, datetime.datetime):
+                result.append(constant(datetime.datetime(day.year, day.month, day.day)))
+            case _:
+                result.append(argument)
+    return result
+
+
+def moment(node: exp.Cast) -> Literal:
+    """DATE '...' and TIMESTAMP '...'. Other casts are not supported yet."""
+    this, to, _ = take(node, "this", "to", "_type")
+    if isinstance(this, exp.Literal) and this.is_string and isinstance(to, exp.DataType):
+        text = take(this, "this", "is_string")[0]
+        name = take(to, "this", "nested")[0]
+        if name == exp.DataType.Type.DATE:
+            return constant(read_date(text, node))
+        if name in (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPNTZ):
+            return constant(read_timestamp(text, node))
+    refuse("not_supported", "CAST is supported only in DATE '...' and TIMESTAMP '...'", "Compare without a cast.", node)
+
+
+def read_date(text: str, node: exp.Expr) -> datetime.date:
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            return datetime.date.fromisoformat(text)
+    except ValueError:
+        pass
+    refuse("literal_invalid", f"{text!r} is not a date", "Write it as '2024-01-31'.", node)
+
+
+def read_timestamp(text: str, node: exp.Expr) -> datetime.datetime:
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?", text):
+            return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    refuse("literal_invalid", f"{text!r} is not a timestamp", "Write it as '2024-01-31 12:30:00'.", node)
+
+
+def number(text: str, node: exp.Expr) -> Literal:
+    """A number as the engine types it: whole numbers, decimals with a point, doubles with an exponent."""
+    try:
+        if "e" in text.lower():
+            value = float(text)
+            if value - value == 0:
+                return constant(value)
+        elif "." in text and len(text.strip("-").replace(".", "")) <= 38:
+            digits = len(text.split(".")[1])
+            sign, width = (
+                (-1 if text[0] == "-" else 1),
+                max(len(text.strip("-").replace(".", "").lstrip("0")), digits, 1),
+            )
+            exact = sign * abs(Fraction(text))
+            facts = Facts(Type(f"DECIMAL({width},{digits})"), False, (exact, exact), True)
+            return Literal(exact, facts) if digits else constant(exact)
+        elif "." not in text and abs(int(text)) < 2**127:
+            return constant(int(text))
+    except ValueError:
+        pass
+    refuse("literal_invalid", f"cannot use the number {text}", "It is too large for the engine's exact types.", node)
+
+
+def boolean(expression: Expr, clause: str, node: exp.Expr) -> Expr:
+    if expression.facts.type != BOOLEAN:
+        refuse(
+            "type_mismatch",
+            f"{clause} needs a condition, not a value of type {expression.facts.type.sql}",
+            "Write a comparison.",
+            node,
+        )
+    return expression
+
+
+# --- above the noise: keys and aggregates ---------------------------------------------------------------------------
+
+
+def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) -> tuple[Column, ...]:
+    if group is None:
+        return ()
+    keys: list[Column] = []
+    for item in take(group, "expressions")[0]:
+        if isinstance(item, exp.Literal) and not item.is_string:
+            place = number(item.this, item).value
+            if not isinstance(place, int) or not 1 <= place <= len(selected):
+                refuse("position_invalid", f"GROUP BY {item.this} is not a column of the SELECT list", "", item)
+            item = selected[place - 1][0]
+        elif isinstance(item, exp.Column) and scope.unknown(item):
+            item = next((n for n, alias in selected if alias and alias.name.lower() == item.name.lower()), item)
+        if not isinstance(item, exp.Column):
+            refuse(
+                "key_not_supported",
+                "GROUP BY is supported only over columns with a declared domain",
+                "Group by a column that the policy declares with `in`, or by a BOOLEAN column.",
+                item,
+            )
+        key = column(item, scope)
+        alias, _, bare = key.name.partition(".")
+        declared = scope.tables[alias.lower()][1].columns[bare.lower()]
+        if declared.domain is None and declared.type != BOOLEAN:
+            refuse(
+                "domain_missing",
+                f"column {declared.name!r} has no declared domain to group by",
+                f"Ask the owner to add {declared.name} = {{ in = [...] }} to the policy.",
+                item,
+            )
+        if key not in keys:
+            keys.append(key)
+    return tuple(keys)
+
+
+@dataclass
+class Above:
+    """Lowering of expressions over groups: keys, aggregates, and operators on them."""
+
+    scope: Scope
+    keys: tuple[Column, ...]
+    names: dict[str, Expr] = field(default_factory=dict)
+
+    def lower(self, node: exp.Expr) -> Expr:
+        match node:
+            case exp.Column() if isinstance(node.this, exp.Star):
+                refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", node)
+            case exp.Star():
+                refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", node)
+            case exp.Column():
+                if node.name.lower() in self.names and self.scope.unknown(node):
+                    return self.names[node.name.lower()]
+                key = column(node, self.scope)
+                if key not in self.keys:
+                    refuse(
+                        "not_grouped",
+                        f"{node.name!r} stands neither in GROUP BY nor in an aggregate",
+                        "Rows about persons are never shown: group by it or aggregate it.",
+                        node,
+                    )
+                return key
+            case exp.Count():
+                this, _ = take(node, "this", "big_int")
+                if this is None or isinstance(this, exp.Star):
+                    if this is not None:
+                        take(this)
+                    return self.aggregate("count", None, node)
+                return self.aggregate("count", this, node)
+            case exp.Sum() | exp.Avg():
+                return self.aggregate("sum" if isinstance(node, exp.Sum) else "avg", take(node, "this")[0], node)
+            case _:
+                return operator(node, self.lower)
+
+    def aggregate(self, name: str, argument: exp.Expr | None, node: exp.Expr) -> Aggregate:
+        lowered = rows(argument, self.scope) if argument is not None else None
+        try:
+            facts = RULES[name].facts(lowered)
+        except Refused as error:
+            raise Refused(error.code, error.message, error.hint, position(node)) from None
+        if name != "count" and lowered is not None and not (lowered.facts.declared and lowered.facts.range):
+            refuse(
+                "limit_missing",
+                f"{name}({label(node.this)}) has no declared range to clip to",
+                range_hint(lowered),
+                node,
+            )
+        return Aggregate(name, lowered, facts)
+
+
+def range_hint(expression: Expr) -> str:
+    match expression:
+        case Column(name, facts) if not facts.declared:
+            alias, _, bare = name.partition(".")
+            return f"Ask the owner to add {bare} = {{ between = [LOW, HIGH] }} to the columns of {alias} in the policy."
+        case Call("/", (_, Literal() | Column() as divisor), _) if divisor.facts.declared:
+            return "Keep the divisor away from zero: its declared range must not contain 0."
+        case Call(_, arguments, _):
+            return next(
+                (range_hint(a) for a in arguments if not a.facts.declared), "Divide by something that cannot be 0."
+            )
+        case _:
+            return "Sum a column with a declared range."
+
+
+def ordered(item: exp.Expr, above: Above, outputs: tuple[Output, ...]) -> Order:
+    this, descending, nulls_first = take(item, "this", "desc", "nulls_first")
+    if isinstance(this, exp.Literal):
+        place = None if this.is_string else number(this.this, this).value
+        if not isinstance(place, int) or not 1 <= place <= len(outputs):
+            refuse(
+                "position_invalid", "ORDER BY names no column of the SELECT list", "Use its number or its name.", this
+            )
+        return Order(outputs[place - 1].expression, bool(descending), bool(nulls_first))
+    return Order(above.lower(this), bool(descending), bool(nulls_first))
+
+
+def whole(node: exp.Expr | None, clause: str) -> int | None:
+    if node is None:
+        return None
+    (value,) = take(node, "expression")
+    if not isinstance(value, exp.Literal) or value.is_string or not value.this.isdigit() or int(value.this) >= 2**63:
+        refuse("not_supported", f"{clause} needs a whole number", f"Write {clause} 10.", node)
+    return int(value.this)
+
+
+# --- the names that DuckDB gives to columns without an alias -----------------------------------------------------------
+
+
+def label(node: exp.Expr, top: bool = False) -> str:
+    """DuckDB's name for an expression: count_star(), (sum(x) / 2), ..."""
+    match node:
+        case exp.Column():
+            parts = [part for part in (node.args.get("table"), node.this) if part is not None]
+            return parts[-1].name if top else ".".join(quoted(part.name) for part in parts)
+        case exp.Count() if node.this is None or isinstance(node.this, exp.Star):
+            return "count_star()"
+        case exp.Count() | exp.Sum() | exp.Avg():
+            return f"{type(node).__name__.lower()}({label(node.this)})"
+        case exp.Paren():
+            return label(node.this)
+        case exp.Literal():
+            return "'" + node.this.replace("'", "''") + "'" if node.is_string else str(node.this)
+        case exp.Boolean():
+            return "true" if node.this else "false"
+        case exp.Neg():
+            return f"-{node.this.this}" if isinstance(node.this, exp.Literal) else f"(-({label(node.this)}))"
+        case exp.Not() if isinstance(node.this, exp.Is):
+            return f"({label(node.this.this)} IS NOT NULL)"
+        case exp.Not():
+            return f"(NOT {label(node.this)})"
+        case exp.Is():
+            return f"({label(node.this)} IS NULL)"
+        case exp.In():
+            return f"({label(node.this)} IN ({', '.join(label(option) for option in node.expressions)}))"
+        case exp.Between():
+            return f"({label(node.this)} BETWEEN {label(node.args['low'])} AND {label(node.args['high'])})"
+        case exp.And() | exp.Or():
+            parts = list(node.flatten(unnest=False))
+            return "(" + f" {OPERATORS[type(node)]} ".join(label(part) for part in parts) + ")"
+        case _ if type(node) in OPERATORS:
+            return f"({label(node.this)} {OPERATORS[type(node)]} {label(node.expression)})"
+        case _:
+            return node.sql("duckdb")
+
+
+def quoted(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'

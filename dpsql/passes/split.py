@@ -1,0 +1,229 @@
+"""Aggregates to summands before the noise, and one finishing query after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from sqlglot import exp
+
+from dpsql import algebra
+from dpsql.algebra import Aggregate, Call, Column, Expr, Literal, conjuncts, name, plain
+from dpsql.catalog import BOOLEAN, DOUBLE, Table, Type, Value
+from dpsql.errors import Refused
+from dpsql.functions import cast
+from dpsql.passes.resolve import MAX_KEYS, RULES, Resolved, aggregates
+from dpsql.passes.track import Tracked
+from dpsql.plan import Estimate, Keys, Linear, Output, Ratio, Summand
+
+
+@dataclass(frozen=True)
+class Split:
+    tracked: Tracked
+    keys: Keys
+    summands: tuple[Summand, ...]
+    estimates: Mapping[Aggregate, Estimate]
+    outputs: tuple[Output, ...]
+    outer: exp.Select
+    notes: tuple[str, ...]
+
+
+def split(tracked: Tracked) -> Split:
+    """Choose as few blocks as answer all aggregates, and write the rest as SQL over what is released.
+
+    Needs:   outputs, HAVING, ORDER BY that mention rows only inside aggregates; keys with a declared domain
+    Gives:   summands over rows of the local relation; an `outer` query that reads the released table and the keys only
+    Proof:   `plain` renders an expression from keys, constants and released columns; it has no case that reads a
+             relation. Which keys there are is read off the policy and the text: the product of the declared domains,
+             with NULL where a column may be NULL, whether or not any row has the key
+    Checked: test_record_play, specs/*.md
+    """
+    resolved = tracked.resolved
+    wanted = [
+        *(o.expression for o in resolved.outputs),
+        *([resolved.having] if resolved.having else []),
+        *(o.by for o in resolved.order),
+    ]
+    # Sorted so that the plan is a function of the question and not of set order; pairs first, since they serve counts.
+    found = sorted(set().union(*map(aggregates, wanted)), key=lambda a: (a.name == "count", repr(a)))
+    summands: list[Summand] = []
+    estimates: dict[Aggregate, Estimate] = {}
+    for aggregate in found:
+        rule = RULES[aggregate.name]
+        needed = rule.summand(aggregate.argument)
+        place = next((i for i, have in enumerate(summands) if serves(have, needed)), None)
+        if place is None:
+            place = len(summands)
+            summands.append(needed)
+        estimates[aggregate] = rule.estimate(summands[place], summands[place].columns(place))
+    keys = public_keys(resolved)
+    return Split(
+        tracked,
+        keys,
+        tuple(summands),
+        estimates,
+        resolved.outputs,
+        outer(resolved, keys, estimates),
+        notes(resolved, summands),
+    )
+
+
+def serves(have: Summand, needed: Summand) -> bool:
+    """Whether a block answers for another: a pair of x also counts x, and counts rows where x cannot be NULL."""
+    if have == needed:
+        return True
+    if not have.pair or needed.pair or have.value is None:
+        return False
+    return have.value == needed.value if needed.value is not None else not have.value.facts.nullable
+
+
+def domain_of(key: Column, resolved: Resolved) -> tuple[Table, str, tuple[Value, ...]]:
+    alias, _, bare = key.name.partition(".")
+    scan = next(s for s in algebra.scans(resolved.relation) if s.alias == alias)
+    declared = scan.table.columns[bare.lower()]
+    values: tuple[Value, ...] = declared.domain if declared.domain is not None else (False, True)
+    if declared.nullable and not rejects_null(resolved, key):
+        values = (*values, None)
+    return scan.table, bare, values
+
+
+def public_keys(resolved: Resolved) -> Keys:
+    keys = Keys(tuple((f"k{i}", key.facts.type, domain_of(key, resolved)[2]) for i, key in enumerate(resolved.keys)))
+    if keys.count > MAX_KEYS:
+        raise Refused(
+            "too_many_keys",
+            f"the GROUP BY has {keys.count} possible keys, more than {MAX_KEYS}",
+            "Group by fewer columns, or declare smaller domains.",
+        )
+    return keys
+
+
+def rejects_null(resolved: Resolved, key: Column) -> bool:
+    """Whether WHERE visibly keeps NULL out of a key: a comparison of the key itself is never true of NULL."""
+    match resolved.relation:
+        case algebra.Filter(_, predicate):
+            return any(
+                part == Call("NOT", (algebra.call("IS NULL", key),), part.facts)
+                or (
+                    isinstance(part, Call)
+                    and part.function in ("=", "!=", "<", "<=", ">", ">=", "IN", "BETWEEN")
+                    and part.arguments[0] == key
+                )
+                for part in conjuncts(predicate)
+            )
+        case _:
+            return False
+
+
+def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate]) -> exp.Select:
+    """The finishing query: keys and aggregates from what was released, then the analyst's own expressions on them.
+
+    It carries `row`, the number of the key, along: rows without an ORDER BY come in the order of the keys, never in the
+    engine's, and error bars find their row by it.
+    """
+    place = {key.name: f"k{i}" for i, key in enumerate(resolved.keys)}
+    values = {aggregate: f"v{i}" for i, aggregate in enumerate(estimates)}
+    base = exp.select(
+        name("row"),
+        *(name(k) for k in place.values()),
+        *(attempt(shown(estimates[a], a.facts.type)).as_(v, quoted=True) for a, v in values.items()),
+    )
+    if keys.columns:
+        base = base.from_(keys.select().subquery(quoted("keys"))).join(
+            exp.Table(this=quoted("released")), using=[quoted("row")]
+        )
+    else:
+        base = base.from_(exp.Table(this=quoted("released")))
+
+    def rename(expression: Expr) -> Expr:
+        match expression:
+            case Column(column, facts):
+                return Column(place[column], facts)
+            case Call(function, arguments, facts):
+                return Call(function, tuple(rename(a) for a in arguments), facts)
+            case Aggregate() | Literal():
+                return expression
+
+    def render(expression: Expr) -> exp.Expr:
+        rendered = plain(rename(expression), lambda aggregate: name(values[aggregate]))
+        return attempt(rendered) if isinstance(expression, Call) else rendered
+
+    query = exp.select(
+        *(render(o.expression).as_(f"c{i}", quoted=True) for i, o in enumerate(resolved.outputs)), name("row")
+    )
+    query = query.from_(base.subquery(quoted("base")))
+    if resolved.having is not None:
+        query = query.where(render(resolved.having))
+    for item in resolved.order:
+        query = query.order_by(exp.Ordered(this=render(item.by), desc=item.descending, nulls_first=item.nulls_first))
+    query = query.order_by(exp.Ordered(this=name("row"), nulls_first=False))
+    if resolved.limit is not None:
+        query = query.limit(resolved.limit)
+    return query.offset(resolved.offset) if resolved.offset else query
+
+
+def quoted(word: str) -> exp.Identifier:
+    return exp.to_identifier(word, quoted=True)
+
+
+def function(word: str, *arguments: exp.Expr) -> exp.Expr:
+    return exp.Anonymous(this=word, expressions=list(arguments))
+
+
+def attempt(expression: exp.Expr) -> exp.Expr:
+    """Arithmetic on noisy numbers may overflow; that is no one's secret, and the cell is NULL."""
+    return function("try", expression)
+
+
+def linear(form: Linear) -> exp.Expr:
+    """A linear form of released columns as a DOUBLE."""
+    terms: list[exp.Expr] = [
+        exp.Mul(
+            this=exp.Cast(this=name(column), to=exp.DataType.build("DOUBLE")),
+            expression=algebra.literal(factor, DOUBLE),
+        )
+        for column, factor in form.terms.items()
+    ]
+    return exp.Paren(this=reduce(lambda left, right: exp.Add(this=left, expression=right), terms))
+
+
+def shown(estimate: Estimate, type_: Type) -> exp.Expr:
+    """An estimate as a value of the type that the engine gives to the exact aggregate."""
+    match estimate:
+        case Linear():
+            value = linear(estimate)
+        case Ratio(over, under, low, high):
+            # A noisy count may be zero or negative; at least one row is what an average can be of.
+            count = function("greatest", linear(under), algebra.literal(1, DOUBLE))
+            quotient = exp.Div(this=linear(over), expression=count, typed=False, safe=False)
+            value = function(
+                "least", function("greatest", quotient, algebra.literal(low, DOUBLE)), algebra.literal(high, DOUBLE)
+            )
+    if type_ == DOUBLE:
+        return value
+    rounded = exp.Round(this=value, decimals=exp.Literal.number(type_.scale))
+    return cast(rounded, DOUBLE, type_)
+
+
+def notes(resolved: Resolved, summands: list[Summand]) -> tuple[str, ...]:
+    result = [
+        f"values of {describe(s.value)} were clipped to {float(s.low):g} .. {float(s.high):g}"
+        for s in summands
+        if s.pair and s.value is not None
+    ]
+    for key in resolved.keys:
+        table, column, values = domain_of(key, resolved)
+        declared = table.columns[column.lower()]
+        if declared.type != BOOLEAN:
+            rest = "counted under NULL" if None in values else "left out"
+            result.append(
+                f"rows whose {column} is not one of its {len(declared.domain or ())} declared values are {rest}"
+            )
+    return tuple(result)
+
+
+def describe(expression: Expr) -> str:
+    return (
+        expression.name if isinstance(expression, Column) else algebra.total(expression).sql("duckdb").replace('"', "")
+    )

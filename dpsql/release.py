@@ -1,0 +1,29 @@
+"""Exact to noisy: the only place where exact values are held, and the only importer of the native module."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dpsql._native import Noisy, add_noise
+from dpsql.errors import Failed
+from dpsql.plan import Plan
+
+
+class Stream(Protocol):
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+def release(plan: Plan, exact: Stream) -> Noisy:
+    """Add the plan's noise to the integers that its inner query gave.
+
+    Needs:   the rows of `plan.inner`, one for each key, integer columns in the order of `plan.noise`; a durable charge
+    Gives:   the same table with noise of the plan's mechanisms and scales in every cell; the exact one is gone
+    Proof:   one native call reads the stream, draws each cell's noise on its own and returns only sums; it is given the
+             mechanisms that were charged, and a table of another size or with a NULL is an error
+    Checked: test_mechanisms, test_record_play
+    """
+    noise = list(plan.noise.values())
+    noisy = add_noise(exact, noise[0].name, [mechanism.scale for mechanism in noise])
+    if len(noisy) != plan.keys.count:
+        raise Failed
+    return noisy

@@ -1,0 +1,215 @@
+"""A session: compile, reserve, run, release, finish, settle."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from dpsql import compile as compiler
+from dpsql.accountant import Loss, in_words
+from dpsql.answer import Answer
+from dpsql.backends import DuckDB
+from dpsql.backends.duckdb import confirm
+from dpsql.catalog import Catalog, Policy, build, read_policy
+from dpsql.errors import Failed, Refused
+from dpsql.explain import Explanation
+from dpsql.finish import Scratch
+from dpsql.ledger import Balance, Ledger
+from dpsql.plan import Plan
+from dpsql.release import release
+
+DEFAULT_DELTA_SHARE = 100  # of the budget's delta, for a query that names none
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What has been spent, what is left and what there was; `analyst` is the same for the analyst's allocation."""
+
+    spent: Loss
+    left: Loss
+    total: Loss
+    analyst: Budget | None = None
+
+    def __str__(self) -> str:
+        lines = [
+            f"{name:<6} epsilon {loss.epsilon:.4g}, delta {loss.delta:.3g} ({loss.currency} {loss.amount:.6g})"
+            for name, loss in (("spent", self.spent), ("left", self.left), ("total", self.total))
+        ]
+        own = (
+            []
+            if self.analyst is None
+            else ["your allocation:", *(f"  {line}" for line in str(self.analyst).splitlines())]
+        )
+        return "\n".join([*lines, *own])
+
+
+def connect(
+    database: Any,
+    *,
+    policy: str | Path | Mapping[str, Any],
+    ledger: str | Path | None = None,
+    analyst: str | None = None,
+) -> Session:
+    """Open a database for private questions.
+
+    `database` is the path of a DuckDB file or an open duckdb connection; `policy` a TOML file or a dict; `ledger` a path
+    or ":memory:", by default a file beside the database. Whoever can choose the ledger can choose a fresh budget: this
+    call is the data owner's.
+    """
+    declared = read_policy(policy)
+    if declared.analysts and analyst not in declared.analysts:
+        raise Refused(
+            "analyst_unknown",
+            "the policy names its analysts, and this is none of them"
+            if analyst
+            else "the policy names its analysts, so analyst= is needed",
+            f"Pass one of: {', '.join(declared.analysts)}.",
+        )
+    if not isinstance(database, str | Path) and not hasattr(database, "cursor"):
+        raise Refused(
+            "database_not_supported",
+            f"cannot connect to a {type(database).__name__}",
+            "Pass the path of a DuckDB file, or an open duckdb connection.",
+        )
+    backend = DuckDB(database)
+    if ledger is None:
+        if backend.path is None:
+            raise Refused("ledger_missing", "an open connection needs a ledger", 'Pass ledger="shop.ledger".')
+        ledger = backend.path.with_suffix(".ledger")
+    with backend.snapshot() as snapshot:
+        catalog = build(declared, snapshot.schemas(declared.tables))
+    dataset = declared.dataset or (backend.path.name if backend.path is not None else None)
+    if dataset is None:
+        raise Refused(
+            "dataset_missing",
+            "the policy does not say which dataset this is",
+            'Add [dataset] with id = "shop" to the policy.',
+        )
+    return Session(backend, catalog, Ledger(ledger, dataset, declared), analyst or "")
+
+
+class Session:
+    """Private questions to one database. Make it with `dpsql.connect`."""
+
+    def __init__(self, backend: DuckDB, catalog: Catalog, ledger: Ledger, analyst: str) -> None:
+        self._backend, self._catalog, self._ledger, self._analyst = backend, catalog, ledger, analyst
+        self._scratch: Scratch | None = None
+
+    def sql(
+        self, query: str, parameters: object = None, *, epsilon: float | None = None, delta: float | None = None
+    ) -> Answer:
+        """Answer a query, and charge for it.
+
+        Needs:   nothing: query, parameters, epsilon and delta are hostile
+        Gives:   an answer whose loss was durable before any row was read; or an error, charged if data was touched
+        Proof:   the plan is made and confirmed first, from public facts; `reserve` returns only when the charge is on
+                 disk; then one exact query, one native call that adds the noise, and the finishing query on its result.
+                 What goes wrong after `reserve` is one constant error, and nothing is given back
+        Checked: test_record_play, test_session
+        """
+        if parameters is not None:
+            raise Refused(
+                "parameters_not_supported", "parameters are not supported yet", "Write the values into the query."
+            )
+        plan = self._plan(query, epsilon, delta)
+        confirm(plan)
+        with self._backend.snapshot() as snapshot:
+            if build(self._catalog.policy, snapshot.schemas(self._catalog.policy.tables)) != self._catalog:
+                raise Refused(
+                    "schema_changed", "a table of the policy has changed since the session began", "Connect again."
+                )
+            run = self._ledger.reserve(plan, query, self._analyst)
+            try:
+                noisy = release(plan, snapshot.run(plan))
+                if self._scratch is None:
+                    self._scratch = Scratch()
+                answer = self._scratch.finish(plan, noisy, self._loss(plan))
+            except Exception:  # whatever it was, it may depend on data: one constant text, and no cause attached
+                raise Failed from None
+        self._ledger.settle(run, query, self._analyst)
+        return answer
+
+    def explain(self, query: str, *, epsilon: float | None = None, delta: float | None = None) -> Explanation:
+        """What would run, with which noise and error, at what cost. Touches no data and costs nothing."""
+        text = re.sub(r"^\s*EXPLAIN\s+(PRIVACY\s+)?", "", query, flags=re.IGNORECASE)
+        plan = self._plan(text, epsilon, delta)
+        return Explanation(
+            plan, self._loss(plan), self.budget.left, self._ledger.balance().left.amount // max(plan.charge.amount, 1)
+        )
+
+    @property
+    def budget(self) -> Budget:
+        """What has been spent, and what is left."""
+        own = self._describe(self._ledger.balance(self._analyst)) if self._analyst else None
+        return self._describe(self._ledger.balance(), own)
+
+    def _describe(self, balance: Balance, analyst: Budget | None = None) -> Budget:
+        delta = self._catalog.policy.budget.delta
+        spent, left, total = (in_words(charge, delta) for charge in (balance.spent, balance.left, balance.total))
+        return Budget(spent, left, total, analyst)
+
+    def _plan(self, query: str, epsilon: float | None, delta: float | None) -> Plan:
+        policy = self._catalog.policy
+        epsilon_, delta_ = privacy(policy, epsilon, delta)
+        return compiler.compile(query, self._catalog, epsilon_, delta_)
+
+    def _loss(self, plan: Plan) -> Loss:
+        return Loss(float(plan.epsilon), float(plan.delta), plan.charge.currency, plan.charge.amount / 10**18)
+
+    def close(self) -> None:
+        """Let go of everything. The ledger stays."""
+        self._scratch = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def privacy(policy: Policy, epsilon: float | None, delta: float | None) -> tuple[Fraction, Fraction]:
+    """The query's parameters: from the call, else from the policy."""
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        if value is not None and (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+            or value < 0
+            or (name == "epsilon" and value == 0)
+        ):
+            raise Refused(f"{name}_invalid", f"{name} must be a finite number greater than zero", f"Pass {name}=0.5.")
+    wanted = Fraction(str(epsilon)) if epsilon is not None else policy.defaults.epsilon
+    if wanted is None:
+        raise Refused(
+            "epsilon_missing", "neither the call nor the policy says which epsilon to use", "Pass epsilon=0.5."
+        )
+    if policy.defaults.max_epsilon is not None and wanted > policy.defaults.max_epsilon:
+        raise Refused(
+            "epsilon_too_large",
+            f"epsilon {float(wanted):g} is more than the policy's max_epsilon {float(policy.defaults.max_epsilon):g}",
+            "Ask for less.",
+        )
+    if not Fraction(1, 10**9) <= wanted <= 10**21:
+        raise Refused(
+            "epsilon_invalid", "epsilon must lie between 1e-9 and 1e21", "A usual value is between 0.1 and 1."
+        )
+    if policy.budget.accounting == "pure":
+        if delta:
+            raise Refused("delta_invalid", "a pure ledger has no use for delta", "Leave delta out.")
+        return wanted, Fraction(0)
+    share = (
+        Fraction(str(delta))
+        if delta is not None
+        else policy.defaults.delta or policy.budget.delta / DEFAULT_DELTA_SHARE
+    )
+    if not Fraction(1, 10**30) <= share < 1:
+        raise Refused("delta_invalid", "delta must lie between 1e-30 and 1", "A usual value is 1e-8.")
+    return wanted, share

@@ -1,0 +1,197 @@
+"""The samplers, through the real native module, against the exact distributions they claim.
+
+Each fit is a G-test that rejects a true claim with probability about 1e-9. It has power: the same test, on
+as many draws, rejects noise whose scale is off by 2 % (1 % in the long tests), where the statistic lies
+more than five of its standard deviations above the threshold.
+"""
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, Literal
+
+import duckdb
+import numpy as np
+import pytest
+
+from dpsql._native import Noisy, add_noise
+
+Mechanism = Literal["laplace", "gaussian"]
+MECHANISMS: tuple[Mechanism, ...] = ("laplace", "gaussian")
+FALSE_ALARM = 1e-9
+SILENT = 2.0**-200  # noise of this scale is zero, but for one draw in exp(2^190)
+
+
+def exact(sql: str) -> Any:
+    return duckdb.connect().sql(sql)
+
+
+def values(noisy: Noisy, column: str = "v") -> np.ndarray:
+    connection = duckdb.connect()
+    connection.register("noisy", noisy)
+    read: np.ndarray = connection.sql(f"SELECT {column}::BIGINT AS v FROM noisy").fetchnumpy()["v"]
+    return read
+
+
+def draw(mechanism: Mechanism, scale: float, n: int) -> np.ndarray:
+    return values(add_noise(exact(f"SELECT 0::HUGEINT AS v FROM range({n})"), mechanism, [scale]))
+
+
+def at_most(mechanism: Mechanism, scale: float) -> Callable[[float], float]:
+    """k -> P(noise <= k)."""
+    if mechanism == "gaussian":
+        return lambda k: math.erfc(-(k + 0.5) / scale / math.sqrt(2)) / 2
+    q = math.exp(-1 / scale)
+    return lambda k: q**-k / (1 + q) if k < 0 else 1 - q ** (k + 1) / (1 + q)
+
+
+def p_value(draws: np.ndarray, mechanism: Mechanism, scale: float) -> float:
+    """The G-test over some 200 cells, each with 20 or more draws expected, narrow in the tails as well."""
+    n, below = len(draws), at_most(mechanism, scale)
+    ends, shares = [], [0.0]
+    for k in np.unique(np.round(scale * np.linspace(-30, 30, 20_001))):
+        share = below(k)
+        needed = max(20 / n, min(share, 1 - share) / 10)
+        if share - shares[-1] >= needed and 1 - share >= 20 / n:
+            ends.append(k)
+            shares.append(share)
+    expected = n * np.diff([*shares, 1.0])
+    seen = np.bincount(np.searchsorted(ends, draws), minlength=len(expected))
+    assert expected.min() >= 20 and len(expected) >= 3
+    g = 2 * float(np.sum(seen * np.log(np.maximum(seen, 1) / expected)))
+    # The tail of chi-square, by the Wilson-Hilferty transformation.
+    unit = 2 / (9 * (len(expected) - 1))
+    z = ((max(g, 0.0) / (len(expected) - 1)) ** (1 / 3) - (1 - unit)) / math.sqrt(unit)
+    return math.erfc(z / math.sqrt(2)) / 2
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "scale", "p0"),
+    [
+        ("laplace", 1, 0.46211715726),
+        ("laplace", 10, 0.04995837496),
+        ("gaussian", 1, 0.382924922548),
+        ("gaussian", 4.224679, 0.094211391506),
+        ("gaussian", 10, 0.039877611677),
+    ],
+)
+def test_share_of_zero(mechanism: Mechanism, scale: float, p0: float) -> None:
+    below = at_most(mechanism, scale)
+    assert below(0) - below(-1) == pytest.approx(p0, rel=1e-10)
+    n = 100_000
+    zeros = np.count_nonzero(draw(mechanism, scale, n) == 0)
+    assert abs(zeros - n * p0) < 6.2 * math.sqrt(n * p0 * (1 - p0))
+
+
+@pytest.mark.parametrize("scale", [0.3, 1, 7.5, 1e3])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_fit(mechanism: Mechanism, scale: float) -> None:
+    n = 1_000_000
+    draws = draw(mechanism, scale, n)
+    assert p_value(draws, mechanism, scale) > FALSE_ALARM
+    assert p_value(draw(mechanism, scale * 1.02, n), mechanism, scale) < FALSE_ALARM
+    neighbours = np.corrcoef(draws[:-1], draws[1:])[0, 1]
+    assert abs(neighbours) < 6.2 / math.sqrt(n)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scale", [0.3, 1, 7.5, 1e3, 1e6, 1e9])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_fit_long(mechanism: Mechanism, scale: float) -> None:
+    n = 10_000_000
+    assert p_value(draw(mechanism, scale, n), mechanism, scale) > FALSE_ALARM
+    assert p_value(draw(mechanism, scale * 1.01, n), mechanism, scale) < FALSE_ALARM
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_noise_is_added(mechanism: Mechanism) -> None:
+    rows = "SELECT 1000000000000::HUGEINT AS v, (-i)::HUGEINT AS w FROM range(300000) t(i)"
+    noisy = add_noise(exact(rows), mechanism, [5.0, SILENT])
+    assert len(noisy) == 300_000
+    near = values(noisy)
+    assert abs(near - 10**12).max() < 1000 and len(np.unique(near)) > 20
+    assert np.array_equal(values(noisy, "w"), -np.arange(300_000))  # in order, over many batches
+    assert np.array_equal(values(noisy), near)  # a second reading draws nothing
+
+
+def test_the_result_is_decimal() -> None:
+    noisy = add_noise(exact('SELECT 1::HUGEINT AS "a b"'), "laplace", [SILENT])
+    connection = duckdb.connect()
+    connection.register("noisy", noisy)
+    assert [(name, str(kind)) for name, kind, *_ in connection.sql("FROM noisy").description] == [
+        ("a b", "DECIMAL(38,0)")
+    ]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_calls_and_columns_differ(mechanism: Mechanism) -> None:
+    rows = "SELECT 0::HUGEINT AS v, 0::HUGEINT AS w FROM range(100)"
+    first, second = (add_noise(exact(rows), mechanism, [1e6, 1e6]) for _ in range(2))
+    drawn = [values(noisy, column) for noisy in (first, second) for column in ("v", "w")]
+    assert len(np.unique(np.concatenate(drawn))) > 390
+
+
+def test_a_fork_draws_its_own() -> None:
+    script = """
+import os, sys, duckdb
+from dpsql._native import add_noise
+zeros = duckdb.connect(config={"threads": 1}).sql("SELECT 0::HUGEINT AS v FROM range(20)")
+zeros = add_noise(zeros, "laplace", [1e6])
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+connection = duckdb.connect(config={"threads": 1})
+connection.register("noisy", add_noise(zeros, "laplace", [1e9]))
+print(connection.sql("SELECT v::BIGINT FROM noisy").fetchall(), flush=True)
+os._exit(0)
+"""
+    command = [sys.executable, "-c", script]
+    output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    child, parent = output.splitlines()
+    assert child != parent
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_no_rows(mechanism: Mechanism) -> None:
+    noisy = add_noise(exact("SELECT 0::HUGEINT AS v WHERE false"), mechanism, [1.0])
+    assert len(noisy) == 0 and len(values(noisy)) == 0
+
+
+@pytest.mark.parametrize("scale", [math.nan, 0.0, -1.0, math.inf, -math.inf, 2.0**101, 2.0**-201])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_bad_scale(mechanism: Mechanism, scale: float) -> None:
+    with pytest.raises(ValueError, match="noise scale must lie"):
+        add_noise(exact("SELECT 0::HUGEINT AS v"), mechanism, [scale])
+
+
+@pytest.mark.parametrize(
+    ("sql", "scales", "text"),
+    [
+        ("SELECT 7::BIGINT", [1.0], "decimal128"),
+        ("SELECT 7::DOUBLE", [1.0], "decimal128"),
+        ("SELECT 7::DECIMAL(38, 1)", [1.0], "decimal128"),
+        ("SELECT 7::DECIMAL(9, 0)", [1.0], "decimal128"),
+        ("SELECT 7::HUGEINT, 'seven'", [1.0, 1.0], "decimal128"),
+        ("SELECT 7::HUGEINT", [], "one noise scale for each column"),
+        ("SELECT 7::HUGEINT", [1.0, 1.0], "one noise scale for each column"),
+        ("SELECT CASE WHEN i < 5000 THEN 7::HUGEINT END FROM range(5001) t(i)", [1.0], "is NULL"),
+        ("SELECT (2::HUGEINT ** 121)::HUGEINT", [1.0], "larger than 2\\^120"),
+        ("SELECT -(2::HUGEINT ** 121)::HUGEINT", [1.0], "larger than 2\\^120"),
+        ("SELECT ('seven' || i)::HUGEINT FROM range(9) t(i)", [1.0], "could not be read"),
+    ],
+)
+def test_bad_input(sql: str, scales: list[float], text: str) -> None:
+    with pytest.raises(ValueError, match=text) as caught:
+        add_noise(exact(sql), "laplace", scales)
+    assert "seven" not in str(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+def test_bad_arguments() -> None:
+    bad: Any = object()
+    with pytest.raises(ValueError, match="could not be read"):
+        add_noise(bad, "laplace", [1.0])
+    unknown: Any = "uniform"
+    with pytest.raises(ValueError, match="mechanism must be"):
+        add_noise(exact("SELECT 7::HUGEINT"), unknown, [1.0])
