@@ -60,6 +60,11 @@ class Answer:
     def __len__(self) -> int:
         return len(self._all())
 
+    @property
+    def types(self) -> tuple[str, ...]:
+        """DuckDB's names of the columns' types."""
+        return tuple(str(type_) for type_ in self._released.answer(self.columns).types)
+
     def df(self) -> Any:
         """A pandas DataFrame."""
         return self._released.answer(self.columns).df()

@@ -117,7 +117,9 @@ def combine(function: str, forms: list[Form], released: Mapping[str, Array]) -> 
             return add(a, b)
         case ("-", [Linear() as a, Linear() as b]):
             return add(a, Linear({c: -f for c, f in b.terms.items()}, -b.constant))
-        case ("*", [a, Linear(terms, constant)]) | ("*", [Linear(terms, constant), a]) if not terms:
+        case "*", [a, Linear(terms, constant)] if not terms:
+            return scale(a, constant)
+        case "*", [Linear(terms, constant), a] if not terms:
             return scale(a, constant)
         case "/", [a, Linear(terms, constant)] if not terms and constant:
             return scale(a, 1 / constant)

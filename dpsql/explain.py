@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsql.accountant import Loss
-from dpsql.estimate import interval
-from dpsql.plan import Plan
+from dpsql.estimate import interval, shape
+from dpsql.plan import Linear, Plan
 
 
 @dataclass(frozen=True)
@@ -22,25 +22,25 @@ class Explanation:
 
     @property
     def errors(self) -> dict[str, float | None]:
-        """The expected half width of the 95 % interval of each column; None where it depends on the answer."""
+        """The half width of the 95 % interval of each aggregate; None where it depends on the answer."""
         zeros = {column: np.zeros(1) for column in self.plan.noise}
         result: dict[str, float | None] = {}
         for output in self.plan.outputs:
             found = interval(self.plan, output.expression, zeros, 0.95)
-            constant = found is not None and not has_ratio(self.plan, output.expression)
-            result[output.name] = float(found[1][0] - found[0][0]) / 2 if found is not None and constant else None
+            if found is not None:
+                constant = isinstance(shape(self.plan, output.expression, zeros), Linear)
+                result[output.name] = float(found[1][0] - found[0][0]) / 2 if constant else None
         return result
 
     def __str__(self) -> str:
         plan = self.plan
         delta = f", delta {float(plan.delta):.3g}" if plan.delta else ""
+        shown = f"{plan.keys.count:,}, all of them shown, each with noise of its own" if plan.keys.columns else "one"
         lines = [
-            f"cost      epsilon {float(plan.epsilon):g}{delta}: {self.loss.currency} {self.loss.amount:.6g}, "
-            f"{self.repeats:,} times what is left of the budget",
-            f"groups    {plan.keys.count:,}, all of them shown, each with noise of its own"
-            if plan.keys.columns
-            else "groups    one",
-            f"limit     a person counts as at most {plan.max_rows:,} rows",
+            f"cost      epsilon {float(plan.epsilon):g}{delta}: {self.loss.currency} {self.loss.amount:.6g}; "
+            f"the budget has room for {self.repeats:,} of these",
+            f"groups    {shown}",
+            f"limit     a person counts as {plan.max_rows:,} row{'s' * (plan.max_rows > 1)} at the most",
         ]
         for summand, mechanism in zip(plan.summands, plan.mechanisms, strict=True):
             what = f"pair, clipped to {float(summand.low):g} .. {float(summand.high):g}" if summand.pair else "count"
@@ -51,12 +51,3 @@ class Explanation:
             lines.append(f"error     {name}: " + (f"± {error:,.4g}" if error is not None else "depends on the answer"))
         lines += [f"note      {note}" for note in plan.notes]
         return "\n".join([*lines, "inner", f"  {plan.inner}", "outer", f"  {plan.outer}"])
-
-
-def has_ratio(plan: Plan, expression: object) -> bool:
-    """Whether an error bar depends on the released values."""
-    from dpsql.estimate import shape
-    from dpsql.plan import Linear
-
-    zeros = {column: np.zeros(1) for column in plan.noise}
-    return not isinstance(shape(plan, expression, zeros), Linear)  # type: ignore[arg-type]

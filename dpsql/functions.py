@@ -147,8 +147,7 @@ def arithmetic(name: str, node: type[exp.Binary], operation: Callable[[Fraction,
 def divide_facts(arguments: Sequence[Facts]) -> Facts:
     numbers("/", arguments)
     a, b = arguments
-    safe = b.range is not None and not b.range[0] <= 0 <= b.range[1]
-    range_ = combine(lambda x, y: x / y, a, b) if safe else None
+    range_ = None if has_zero(b) else combine(lambda x, y: x / y, a, b)
     return Facts(DOUBLE, a.nullable or b.nullable, range_, a.declared and b.declared)
 
 
@@ -164,23 +163,34 @@ def whole(name: str, node: type[exp.Binary]) -> Function:
         if not all(argument.type.kind == "INTEGER" for argument in arguments):
             raise mismatch(name, arguments)
         a, b = arguments
-        bound = [max(map(abs, argument.range)) for argument in arguments if argument.range is not None]
-        size = None if len(bound) < 2 else bound[0] if name == "//" else min(bound)
-        range_ = None if size is None else (-size, size)
-        if range_ is None:
+        if a.range is None or b.range is None:  # above the noise
             return Facts(HUGEINT if HUGEINT in (a.type, b.type) else BIGINT)
-        return Facts(
-            common(name, [a, b, Facts(Type("INTEGER"), range=range_)]), True, range_, a.declared and b.declared
-        )
+        # Both truncate toward zero: a quotient is no larger than a, and a remainder has the sign of a.
+        if a.range[0] >= 0 and b.range[0] > 0:
+            quotient = Fraction(a.range[0] // b.range[1]), Fraction(a.range[1] // b.range[0])
+            remainder = Fraction(0), min(a.range[1], b.range[1] - 1)
+        else:
+            size, least = max(map(abs, a.range)), min(max(map(abs, a.range)), max(map(abs, b.range)))
+            quotient, remainder = (-size, size), (-least, least)
+        # The engine's remainder raises where the quotient overflows (-128 % -1), so the type has to hold both.
+        held = [Facts(Type("INTEGER"), range=range_) for range_ in (quotient, remainder)]
+        type_, range_ = common(name, [a, b, *held]), quotient if name == "//" else remainder
+        return Facts(type_, a.nullable or b.nullable or has_zero(b), range_, a.declared and b.declared)
 
     def total(sides: Sequence[exp.Expr], arguments: Sequence[Facts], result: Facts) -> exp.Expr:
         assert result.range is not None, "an exact result below the noise without a range"
         left, right = (cast(s, a.type, result.type) for s, a in zip(sides, arguments, strict=True))
-        zero = exp.EQ(this=right.copy(), expression=exp.Literal.number(0))
         operation = paren(node(this=left, expression=right))
+        if not has_zero(arguments[1]):
+            return operation
+        zero = exp.EQ(this=right.copy(), expression=exp.Literal.number(0))
         return exp.Case(ifs=[exp.If(this=zero, true=exp.Null())], default=operation)
 
     return Function(name, facts, total, lambda sides: paren(node(this=sides[0], expression=sides[1])))
+
+
+def has_zero(value: Facts) -> bool:
+    return value.range is None or value.range[0] <= 0 <= value.range[1]
 
 
 def negate_facts(arguments: Sequence[Facts]) -> Facts:

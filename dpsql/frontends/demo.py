@@ -121,9 +121,7 @@ def demo(directory: Path, console: Console) -> None:
                 for index, value in enumerate(row):
                     cells.append(cell(value, bars[index]))
                     if index not in keys:
-                        cells.append(
-                            f"{known[index]:,.2f}" if not isinstance(known[index], int) else f"{known[index]:,}"
-                        )
+                        cells.append(f"{known[index]:,.{digits(bars[index])}f}")
                 table.add_row(*cells)
             console.print(table, f"[dim]cost: epsilon {answer.loss.epsilon:g}[/]\n")
         console.print(f"[bold]Who ordered the most expensive things?[/]\n[dim]{REFUSED}[/]")

@@ -7,9 +7,12 @@ from fractions import Fraction
 from dpsql.accountant import Charge, mu_of
 from dpsql.algebra import scans
 from dpsql.catalog import Catalog, Table, path_to_person
+from dpsql.errors import Refused
 from dpsql.mechanisms import Gaussian, Laplace, Mechanism
 from dpsql.passes.limit import Limited
 from dpsql.plan import Plan
+
+MAX_SCALE = 2.0**90  # in grid units; sums and noise together must fit 38 digits
 
 
 def allot(limited: Limited, catalog: Catalog, epsilon: Fraction, delta: Fraction) -> Plan:
@@ -29,10 +32,15 @@ def allot(limited: Limited, catalog: Catalog, epsilon: Fraction, delta: Fraction
         mechanisms = Laplace.calibrate(sensitivities, epsilon)
     else:
         mechanisms = Gaussian.calibrate(sensitivities, mu_of(epsilon, delta))
+    if max(mechanism.scale for mechanism in mechanisms) > MAX_SCALE:
+        raise Refused("noise_too_large", "the noise would be larger than any answer", "Ask for a larger epsilon.")
     charges = [mechanism.charge for mechanism in mechanisms]
     charge = Charge(charges[0].currency, sum(c.amount for c in charges), sum(c.delta for c in charges))
     top = [s.table for s in scans(split.tracked.relation)]
-    notes = (*split.notes, f"a person with more than {limited.max_rows} rows counts for less: see max_rows_contributed")
+    notes = (
+        *split.notes,
+        f"more than {limited.max_rows} row{'s' * (limited.max_rows > 1)} of one person count for less (max_rows_contributed)",
+    )
     return Plan(
         limited.inner.sql("duckdb", comments=False),
         frozenset(table.path for start in top for table in reached(start, catalog)),

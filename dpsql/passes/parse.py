@@ -91,6 +91,8 @@ def describe(node: exp.Expr) -> str:
     """A construct's name in words that stand in the query: CurrentDate -> CURRENT_DATE."""
     if isinstance(node, exp.Anonymous):
         return f"{node.name}()"
+    if isinstance(node, exp.Var):
+        return node.name.upper()
     word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(node).__name__).upper()
     return f"{word.replace(' ', '_')}()" if isinstance(node, exp.Func) else word
 

@@ -119,12 +119,13 @@ def resolve(parsed: Parsed, catalog: Catalog) -> Resolved:
     aliases = [table(source, scope, catalog)]
     conditions = []
     for join in joins or []:
-        joined, on, kind, using = take(join, "this", "on", "kind", "using")
-        if using or on is None or kind not in (None, "", "INNER"):
+        joined, on, kind, using, side = take(join, "this", "on", "kind", "using", "side")
+        if using or side or on is None or kind not in (None, "", "INNER"):
+            words = " ".join(word for word in (side, kind, "JOIN", "USING" if using else "") if word)
             refuse(
                 "join_not_supported",
-                "only INNER JOIN ... ON is supported",
-                "Write FROM orders JOIN customer ON o_custkey = c_custkey.",
+                f"{words} is not supported" if words != "JOIN" else "a join without ON is not supported",
+                "Write FROM orders JOIN customer ON orders.customer = customer.id.",
                 joined,
             )
         aliases.append(table(joined, scope, catalog))

@@ -224,6 +224,4 @@ def notes(resolved: Resolved, summands: list[Summand]) -> tuple[str, ...]:
 
 
 def describe(expression: Expr) -> str:
-    return (
-        expression.name if isinstance(expression, Column) else algebra.total(expression).sql("duckdb").replace('"', "")
-    )
+    return plain(expression, lambda aggregate: name(aggregate.name)).sql("duckdb").replace('"', "")

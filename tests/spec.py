@@ -1,0 +1,53 @@
+"""Literate specs: `tests/specs/*.md` hold prose, queries, and what becomes of them. `--update-specs` rewrites the latter."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+HERE = Path(__file__).parent / "specs"
+
+
+@dataclass(frozen=True)
+class Spec:
+    file: Path
+    number: int
+    query: str
+    expected: tuple[tuple[str, str], ...]  # kind of block and its text
+
+    def __str__(self) -> str:
+        return f"{self.file.stem}-{self.number}"
+
+    @property
+    def refused(self) -> bool:
+        return any(kind == "refused" for kind, _ in self.expected)
+
+
+def read(file: Path) -> list[Spec]:
+    blocks = FENCE.findall(file.read_text())
+    specs: list[Spec] = []
+    for kind, text in blocks:
+        if kind == "sql":
+            specs.append(Spec(file, len(specs) + 1, text, ()))
+        else:
+            last = specs.pop()
+            specs.append(Spec(file, last.number, last.query, (*last.expected, (kind, text))))
+    return specs
+
+
+def every() -> list[Spec]:
+    return [spec for file in sorted(HERE.glob("*.md")) for spec in read(file)]
+
+
+def update(spec: Spec, actual: dict[str, str]) -> None:
+    """Rewrite one spec's blocks in its file, or add them behind a query that has none."""
+    text = spec.file.read_text()
+    fences = list(FENCE.finditer(text))
+    starts = [i for i, fence in enumerate(fences) if fence[1] == "sql"]
+    first = starts[spec.number - 1]
+    last = starts[spec.number] - 1 if spec.number < len(starts) else len(fences) - 1
+    wanted = [kind for kind, _ in spec.expected if kind in actual] or list(actual)[:1]
+    body = fences[first][0] + "".join(f"\n```{kind}\n{actual[kind]}```\n" for kind in wanted)
+    spec.file.write_text(text[: fences[first].start()] + body + text[fences[last].end() :])

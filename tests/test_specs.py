@@ -1,0 +1,70 @@
+"""Every spec is compared as text, and executed: with a huge epsilon the answer is DuckDB's own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import duckdb
+import pytest
+import shop
+import spec
+import sqlglot
+
+import dpsql
+
+EVERY = spec.every()
+
+
+def outcome(session: dpsql.Session, query: str) -> dict[str, str]:
+    """What becomes of a query, under the names of the blocks that may stand behind it."""
+    try:
+        explained = session.explain(query)
+    except dpsql.Refused as refusal:
+        return {"refused": f"{refusal}\n"}
+    text = str(explained)
+    pretty = {name: sqlglot.parse_one(sql, dialect="duckdb").sql("duckdb", pretty=True) + "\n"
+              for name, sql in (("inner", explained.plan.inner), ("outer", explained.plan.outer))}  # fmt: skip
+    lines = [line for line in text[: text.index("\ninner")].splitlines() if not line.startswith("cost")]
+    return {"plan": "\n".join(lines) + "\n", **pretty}
+
+
+@pytest.mark.parametrize("one", EVERY, ids=str)
+def test_text(one: spec.Spec, clean: dpsql.Session, request: pytest.FixtureRequest) -> None:
+    actual = outcome(clean, one.query)
+    if request.config.getoption("--update-specs"):
+        spec.update(one, actual)
+    else:
+        assert one.expected, "no expectation: run pytest --update-specs and read what it wrote"
+        for kind, text in one.expected:
+            assert actual.get(kind) == text
+
+
+@pytest.fixture(scope="module")
+def plain() -> duckdb.DuckDBPyConnection:
+    return shop.database(shop.clean())
+
+
+@pytest.mark.parametrize("one", [one for one in EVERY if not one.refused], ids=str)
+def test_answer(one: spec.Spec, clean: dpsql.Session, plain: duckdb.DuckDBPyConnection) -> None:
+    """Names, types, number of rows, order and values are those of the plain query."""
+    answer = clean.sql(one.query, epsilon=1e9)
+    exact = plain.sql(one.query)
+    assert answer.columns == tuple(exact.columns)
+    assert answer.types == tuple(str(type_) for type_ in exact.types)
+    mine, theirs = answer.fetchall(), exact.fetchall()
+    if "order by" not in one.query.lower():
+        mine, theirs = sorted(mine, key=repr), sorted(theirs, key=repr)
+    assert len(mine) == len(theirs)
+    for row, wanted, bars in zip(
+        mine, theirs, answer.errors if "order by" in one.query.lower() else [()] * len(mine), strict=True
+    ):
+        for cell, value in zip(row, wanted, strict=True):
+            assert close(cell, value), (row, wanted)
+        assert all(bar is None or bar >= 0 for bar in bars)
+
+
+def close(cell: Any, value: Any) -> bool:
+    if isinstance(value, bool) or (not isinstance(value, int | float) and not hasattr(value, "as_tuple")):
+        return bool(cell == value)
+    return math.isclose(cell, value, rel_tol=1e-3, abs_tol=1e-6)
