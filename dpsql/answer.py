@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
@@ -47,7 +48,7 @@ class Answer:
         return next(self._remaining(), None)
 
     def fetchmany(self, size: int = 1) -> list[Row]:
-        return [row for row, _ in zip(self._remaining(), range(size), strict=False)]
+        return list(itertools.islice(self._remaining(), size))
 
     def _remaining(self) -> Iterator[Row]:
         if self._cursor is None:

@@ -16,7 +16,7 @@ from dpsql.accountant import Loss, in_words
 from dpsql.answer import Answer
 from dpsql.backends import DuckDB
 from dpsql.backends.duckdb import confirm
-from dpsql.catalog import Catalog, Policy, build, read_policy
+from dpsql.catalog import Catalog, Policy, Schema, build, read_policy
 from dpsql.errors import Failed, Refused
 from dpsql.explain import Explanation
 from dpsql.finish import Scratch
@@ -83,7 +83,8 @@ def connect(
             raise Refused("ledger_missing", "an open connection needs a ledger", 'Pass ledger="shop.ledger".')
         ledger = backend.path.with_suffix(".ledger")
     with backend.snapshot() as snapshot:
-        catalog = build(declared, snapshot.schemas(declared.tables))
+        schemas = snapshot.schemas(declared.tables)
+    catalog = build(declared, schemas)
     dataset = declared.dataset or (backend.path.name if backend.path is not None else None)
     if dataset is None:
         raise Refused(
@@ -91,14 +92,17 @@ def connect(
             "the policy does not say which dataset this is",
             'Add [dataset] with id = "shop" to the policy.',
         )
-    return Session(backend, catalog, Ledger(ledger, dataset, declared), analyst or "")
+    return Session(backend, schemas, catalog, Ledger(ledger, dataset, declared), analyst or "")
 
 
 class Session:
     """Private questions to one database. Make it with `dpsql.connect`."""
 
-    def __init__(self, backend: DuckDB, catalog: Catalog, ledger: Ledger, analyst: str) -> None:
-        self._backend, self._catalog, self._ledger, self._analyst = backend, catalog, ledger, analyst
+    def __init__(
+        self, backend: DuckDB, schemas: Mapping[str, Schema], catalog: Catalog, ledger: Ledger, analyst: str
+    ) -> None:
+        self._backend, self._schemas, self._catalog = backend, schemas, catalog
+        self._ledger, self._analyst = ledger, analyst
         self._scratch: Scratch | None = None
 
     def sql(
@@ -120,7 +124,7 @@ class Session:
         plan = self._plan(query, epsilon, delta)
         confirm(plan)
         with self._backend.snapshot() as snapshot:
-            if build(self._catalog.policy, snapshot.schemas(self._catalog.policy.tables)) != self._catalog:
+            if snapshot.schemas(self._catalog.policy.tables) != self._schemas:
                 raise Refused(
                     "schema_changed", "a table of the policy has changed since the session began", "Connect again."
                 )

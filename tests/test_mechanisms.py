@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from dpsql._native import Noisy, add_noise
+from dpsql.accountant import UNIT, delta_of_mu
+from dpsql.mechanisms import Gaussian, Laplace
 
 Mechanism = Literal["laplace", "gaussian"]
 MECHANISMS: tuple[Mechanism, ...] = ("laplace", "gaussian")
@@ -195,3 +197,33 @@ def test_bad_arguments() -> None:
     unknown: Any = "uniform"
     with pytest.raises(ValueError, match="mechanism must be"):
         add_noise(exact("SELECT 7::HUGEINT"), unknown, [1.0])
+
+
+# --- the claim against the exact probabilities ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("distance", [1, 3, 10])
+@pytest.mark.parametrize("scale", [0.3, 1.0, 7.5, 40.0])
+def test_laplace_claim(scale: float, distance: int) -> None:
+    """Over all outputs, no likelihood ratio between neighbours exceeds e^epsilon, and the worst one reaches it."""
+    claimed = Laplace(scale, distance).charge.amount / UNIT
+    outputs = range(-500, 501)
+    ratios = [(abs(y) - abs(y - distance)) / scale for y in outputs]  # log P(y | f') / P(y | f)
+    assert max(map(abs, ratios)) <= claimed * (1 + 1e-12)
+    assert max(map(abs, ratios)) == pytest.approx(claimed, rel=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize(("scale", "distance"), [(1.0, 1), (4.224679, 1), (10.0, 3), (25.0, 40)])
+def test_gaussian_claim(scale: float, distance: int, epsilon: float) -> None:
+    """The exact hockey-stick divergence of the rounded noise is at most that of mu-GDP with the charged mu."""
+    mu = math.sqrt(Gaussian(scale, distance).charge.amount / UNIT)
+
+    def log_mass(k: int) -> float:
+        low, high = (abs(k) - 0.5) / scale / math.sqrt(2), (abs(k) + 0.5) / scale / math.sqrt(2)
+        mass = (math.erfc(low) - math.erfc(high)) / 2 if k else math.erf(high)
+        return math.log(mass) if mass > 0 else -math.inf
+
+    span = range(-int(12 * scale) - distance, int(12 * scale) + distance + 1)
+    delta = math.fsum(max(math.exp(log_mass(k - distance)) - math.exp(epsilon + log_mass(k)), 0.0) for k in span)
+    assert delta <= delta_of_mu(mu, epsilon) * (1 + 1e-9) + 1e-15

@@ -103,8 +103,8 @@ def inner(split: Split, max_rows: int, norm: int) -> exp.Select:
     else:
         query = exp.select(*(huge(total_of(name(c))).as_(c, quoted=True) for i, s in blocks for c in s.columns(i)))
         query = query.from_(step("limited"))
-    for alias, select in steps(split, max_rows, norm):
-        query = query.with_(quoted(alias), as_=select)
+    ctes = [exp.CTE(this=s, alias=exp.TableAlias(this=quoted(a))) for a, s in steps(split, max_rows, norm)]
+    query.set("with_", exp.With(expressions=ctes))
     return query
 
 

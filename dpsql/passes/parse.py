@@ -111,6 +111,8 @@ def parse(text: str) -> Parsed:
         raise Refused("too_long", f"the query is longer than {MAX_BYTES} bytes", "Shorten it.")
     try:
         tokens = sqlglot.tokenize(text, dialect="duckdb")
+        if not tokens:
+            raise Refused("one_statement", "the query is empty", "Send one SELECT.")
         check(tokens)
         if sys.getrecursionlimit() < 20_000:  # MAX_DEPTH levels take the parser about 40 frames each
             sys.setrecursionlimit(20_000)
@@ -143,7 +145,7 @@ def place(text: str, error: dict[str, Any]) -> int | None:
     if not error.get("line") or not error.get("col"):
         return None
     before = sum(len(line) + 1 for line in text.split("\n")[: error["line"] - 1])
-    return max(before + int(error["col"]) - len(error.get("highlight") or ""), 0)
+    return min(max(before + int(error["col"]) - len(error.get("highlight") or ""), 0), len(text))
 
 
 def check(tokens: list[Token]) -> None:

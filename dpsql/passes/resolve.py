@@ -74,7 +74,8 @@ class Scope:
 
     def unknown(self, node: exp.Column) -> bool:
         """Whether a name is no column of FROM, and so may be one of the SELECT list."""
-        return not node.args.get("table") and not any(t.column(node.name) for _, t in self.tables.values())
+        _, qualifier = take(node, "this", "table")
+        return qualifier is None and not any(table.column(node.name) for _, table in self.tables.values())
 
     def scan(self, alias: str) -> Scan:
         written, table = self.tables[alias.lower()]
@@ -109,6 +110,8 @@ def resolve(parsed: Parsed, catalog: Catalog) -> Resolved:
     Checked: test_parse (nothing is dropped), specs/*.md
     """
     tree = parsed.tree
+    for word in tree.find_all(exp.Identifier):
+        take(word, "this", "quoted")
     items, from_, joins, where, group, having, order, limit, offset = take(
         tree, "expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset"
     )
@@ -287,6 +290,8 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
             return build("IS NULL", [lower(this)], node)
         case exp.In():
             this, options = take(node, "this", "expressions")
+            if not options:
+                refuse("not_supported", "IN is supported only with a list", "Write x IN (1, 2, 3).", node)
             return build("IN", [lower(this), *(lower(option) for option in options)], node)
         case exp.Between():
             return build("BETWEEN", [lower(part) for part in take(node, "this", "low", "high")], node)

@@ -1,0 +1,65 @@
+"""How much noise a statement gets, and what it is charged."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_lemmas import QUERIES, catalog
+
+from dpsql.accountant import UNIT, mu_of
+from dpsql.compile import compile
+from dpsql.plan import Plan
+
+COLUMNS = ["quantity", "amount", "weight", "quantity * 2", "amount * quantity", "-weight"]
+
+
+def plan(query: str, ledger: str, epsilon: str = "1", delta: str = "1e-8") -> Plan:
+    return compile(query, catalog(ledger), Fraction(epsilon), Fraction(delta) if ledger == "gdp" else Fraction(0))
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("epsilon", ["1e-6", "0.1", "1", "20", "1e9", "1e20"])
+def test_charge(query: str, epsilon: str) -> None:
+    """The charge is what the sampled scales cost, never more than what was asked for, and hardly less."""
+    for ledger in ("pure", "gdp"):
+        made = plan(query, ledger, epsilon)
+        ratios = [m.sensitivity / Fraction(m.scale) for m in made.mechanisms]
+        lost = sum(ratios) if ledger == "pure" else sum(r * r for r in ratios)
+        asked = Fraction(epsilon) if ledger == "pure" else Fraction(mu_of(Fraction(epsilon), Fraction("1e-8"))) ** 2
+        assert lost * UNIT <= made.charge.amount < lost * UNIT + len(ratios)
+        assert asked * Fraction(999_999, 1_000_000) <= lost <= asked
+        assert made.charge.delta == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(COLUMNS), min_size=1, unique=True))
+def test_one_calibration_for_the_whole_vector(columns: list[str]) -> None:
+    """k sums cost sqrt(k) in noise under GDP and k under pure epsilon, and counts and averages of them nothing."""
+    sums = ", ".join(f"sum({c}), avg({c}), count({c})" for c in columns)
+    for ledger, factor in (("gdp", math.sqrt(len(columns))), ("pure", len(columns))):
+        one = plan(f"SELECT sum({columns[0]}) FROM orders", ledger)
+        many = plan(f"SELECT {sums} FROM orders", ledger)
+        assert len(many.summands) == len(columns)
+        first = next(m for s, m in zip(many.summands, many.mechanisms, strict=True) if s == one.summands[0])
+        assert first.scale == pytest.approx(one.mechanisms[0].scale * factor, rel=1e-12)
+
+
+def test_counts_are_shared() -> None:
+    """Where x cannot be NULL its pair also counts the rows; where it can be, the rows are a block of their own."""
+    assert len(plan("SELECT count(*), sum(quantity), avg(quantity), count(quantity) FROM orders", "gdp").summands) == 1
+    assert len(plan("SELECT count(*), sum(amount), avg(amount), count(amount) FROM orders", "gdp").summands) == 2
+    assert (
+        len(plan("SELECT count(*), count(quantity), count(status), count(1), count() FROM orders", "gdp").summands) == 2
+    )
+
+
+def test_sensitivity_is_the_limit_in_grid_units() -> None:
+    for query, rows in (("SELECT sum(age) FROM customer", 1), ("SELECT sum(quantity) FROM orders", 16)):
+        made = plan(query, "pure")
+        (summand,), (mechanism,) = made.summands, made.mechanisms
+        assert made.max_rows == rows and mechanism.sensitivity == rows * summand.weight
+        assert summand.weight >= 2**20 and summand.weight % summand.grid == 0

@@ -1,0 +1,203 @@
+"""DuckDB: the owner's connection is left alone, nothing shadows a name, and the generated SQL is what it seems."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import shop
+
+import dpsql
+from dpsql.backends.duckdb import confirm
+
+COUNT = "SELECT count(*) FROM customer"
+
+
+def connect(connection: Any, **rest: Any) -> dpsql.Session:
+    return dpsql.connect(connection, policy=shop.policy(), **{"ledger": ":memory:", **rest})
+
+
+@pytest.fixture
+def owner() -> duckdb.DuckDBPyConnection:
+    return shop.database(shop.clean())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        for table, columns in shop.TABLES.items():
+            connection.execute(f"CREATE TABLE {table} ({columns})")
+        shop.fill(connection, shop.clean())
+    return path
+
+
+def code(session: dpsql.Session, query: str = COUNT) -> str:
+    with pytest.raises(dpsql.Refused) as refusal:
+        session.sql(query)
+    return refusal.value.code
+
+
+def test_settings_of_the_owner_stay(owner: duckdb.DuckDBPyConnection) -> None:
+    before = owner.execute("SELECT name, value FROM duckdb_settings() ORDER BY name").fetchall()
+    tables = owner.execute("SELECT * FROM duckdb_tables()").fetchall()
+    db = connect(owner)
+    db.sql(COUNT)
+    assert owner.execute("SELECT name, value FROM duckdb_settings() ORDER BY name").fetchall() == before
+    assert owner.execute("SELECT * FROM duckdb_tables()").fetchall() == tables
+    owner.execute("INSERT INTO country VALUES ('es', 0.21)")
+
+
+def test_the_owner_can_write_between_queries(file: Path) -> None:
+    db = connect(file)
+    db.sql(COUNT)
+    with duckdb.connect(str(file)) as writer:
+        writer.execute("INSERT INTO country VALUES ('es', 0.21)")
+    db.sql(COUNT)
+
+
+@pytest.mark.parametrize("name", ["sum", "+", "count", "round", "isnan", "SUM"])
+def test_a_macro_that_shadows_is_refused(owner: duckdb.DuckDBPyConnection, name: str) -> None:
+    db = connect(owner)
+    arguments = "(a, b)" if name == "+" else "(a)"
+    owner.execute(f'CREATE MACRO "{name}"{arguments} AS 42')
+    assert code(db) == "name_shadowed"
+    owner.execute(f'DROP MACRO "{name}"')
+    db.sql(COUNT)
+
+
+def test_a_type_that_shadows_is_refused(owner: duckdb.DuckDBPyConnection) -> None:
+    db = connect(owner)
+    owner.execute("CREATE SCHEMA mine; CREATE TYPE mine.hugeint AS VARCHAR")
+    assert code(db) == "name_shadowed"
+
+
+def test_other_macros_do_no_harm(owner: duckdb.DuckDBPyConnection) -> None:
+    owner.execute("CREATE MACRO my_own(a) AS a + 1; CREATE TYPE mood AS ENUM ('good', 'bad')")
+    connect(owner).sql(COUNT)
+
+
+def test_temporary_tables_and_views_do_not_shadow(owner: duckdb.DuckDBPyConnection) -> None:
+    db = connect(owner)
+    owner.execute(
+        "CREATE TEMP TABLE customer AS SELECT 1 AS id; CREATE SCHEMA other; CREATE VIEW other.orders AS SELECT 1 AS id"
+    )
+    (count,) = db.sql(COUNT, epsilon=1e9).fetchone() or ()
+    assert count == 60
+
+
+@pytest.mark.parametrize(
+    "setting", ["default_collation = 'nocase'", "integer_division = true", "ieee_floating_point_ops = false"]
+)
+def test_settings_that_change_meanings_are_refused(owner: duckdb.DuckDBPyConnection, setting: str) -> None:
+    db = connect(owner)
+    owner.execute(f"SET GLOBAL {setting}")
+    assert code(db) == "setting_not_supported"
+
+
+def test_a_changed_schema_is_refused_before_the_charge(owner: duckdb.DuckDBPyConnection) -> None:
+    db = connect(owner)
+    owner.execute("ALTER TABLE orders ALTER quantity TYPE VARCHAR")
+    assert code(db) == "schema_changed"
+    owner.execute("DROP TABLE orders; CREATE VIEW orders AS SELECT 1 AS id")
+    assert code(db) == "schema_changed"
+    assert db.budget.spent.amount == 0
+
+
+def test_a_database_in_use_is_refused(file: Path) -> None:
+    with duckdb.connect(str(file)), pytest.raises(dpsql.Refused, match="database_in_use"):
+        connect(file)
+    hold = subprocess.Popen(
+        [sys.executable, "-c", f"import duckdb, sys; c = duckdb.connect({str(file)!r}); print(1, flush=True); sys.stdin.read()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    assert hold.stdout is not None and hold.stdout.readline()
+    with pytest.raises(dpsql.Refused, match="database_in_use"):
+        connect(file)
+    hold.communicate(b"")
+
+
+def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.duckdb").write_text("hello " * 1000)
+    cases = {"database_missing": tmp_path / "none.duckdb", "database_unreadable": tmp_path / "text.duckdb"}
+    for expected, path in cases.items():
+        with pytest.raises(dpsql.Refused, match=expected):
+            connect(path)
+    with pytest.raises(dpsql.Refused, match="database_not_supported"):
+        connect(42)
+    closed = duckdb.connect()
+    closed.close()
+    with pytest.raises(dpsql.Refused, match="database_closed"):
+        connect(closed)
+
+
+def test_an_open_connection_needs_a_ledger_and_a_name(owner: duckdb.DuckDBPyConnection) -> None:
+    with pytest.raises(dpsql.Refused, match="ledger_missing"):
+        connect(owner, ledger=None)
+    anonymous = {key: value for key, value in shop.policy().items() if key != "dataset"}
+    with pytest.raises(dpsql.Refused, match="dataset_missing"):
+        dpsql.connect(owner, policy=anonymous, ledger=":memory:")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1; SELECT 2",
+        "DROP TABLE customer",
+        'SELECT count(*) FROM "memory"."main"."country"',
+        "SELECT count(*) FROM customer",
+        "SELECT count(*) FROM read_csv('/etc/passwd')",
+        'SELECT error("id") FROM "memory"."main"."customer"',
+        'SELECT (SELECT query(\'x\')) FROM "memory"."main"."customer"',
+        "PIVOT customer ON id",
+        "SELECT",
+    ],
+)
+def test_the_engine_parser_confirms_only_what_was_planned(owner: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """A generator that wrote any of these would be found out before the charge."""
+    plan = connect(owner)._plan(COUNT, None, None)
+    confirm(plan)
+    with pytest.raises(AssertionError):
+        confirm(dataclasses.replace(plan, inner=sql))
+
+
+def test_an_engine_error_is_one_constant_and_is_charged(
+    owner: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generated query that raises on some cell: no text, no cause, and the charge stands."""
+    from dpsql.backends.duckdb import Snapshot
+
+    db = connect(owner)
+    bad = "SELECT CAST(error('secret ' || segment) AS HUGEINT) AS n0 FROM customer"
+    monkeypatch.setattr(Snapshot, "run", lambda self, plan: self._connection.sql(bad))
+    with pytest.raises(dpsql.Failed) as failure:
+        db.sql(COUNT)
+    assert str(failure.value) == str(dpsql.Failed())
+    assert failure.value.__cause__ is None and failure.value.__suppress_context__
+    assert "secret" not in repr(failure.value)
+    assert db.budget.spent.amount > 0
+    monkeypatch.undo()
+    db.sql(COUNT)
+
+
+def test_quoted_names(tmp_path: Path) -> None:
+    """Names with quotes, dots and other alphabets, and names that the generated SQL uses itself."""
+    owner = duckdb.connect()
+    owner.execute('CREATE TABLE "od""d" ("person" BIGINT, "row" INTEGER, "k0" VARCHAR, "größe.x" INTEGER, "n" INTEGER)')
+    owner.execute('INSERT INTO "od""d" SELECT i, 1, \'a\', 5, 2 FROM range(50) t(i)')
+    policy = {
+        "dataset": {"id": "odd"}, "budget": {"epsilon": 1e12},
+        "defaults": {"max_rows_contributed": 1},
+        "tables": {'od"d': {"person": "person", "columns": {
+            "k0": {"in": ["a", "b'"]}, "größe.x": {"between": [0, 10]}, "row": {"between": [0, 3]}, "n": {"between": [0, 3]}}}},
+    }  # fmt: skip
+    db = dpsql.connect(owner, policy=policy, ledger=":memory:")
+    answer = db.sql(
+        'SELECT k0, sum("größe.x"), sum("row"), sum(n), count(person) FROM "od""d" WHERE "row" = 1 GROUP BY k0',
+        epsilon=1e9,
+    )
+    assert answer.fetchall()[:2] == [("a", 250, 50, 100, 50), ("b'", 0, 0, 0, 0)]

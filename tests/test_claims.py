@@ -1,0 +1,101 @@
+"""The claims that the project makes about itself: proof obligations, refusal codes, the README."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dpsql import compile as compiler
+from dpsql.frontends.proof import HEADINGS, OBLIGATIONS, lines, sections, title
+from dpsql.mechanisms import MECHANISMS
+
+ROOT = Path(__file__).parent.parent
+TESTS = {path.stem: path.read_text() for path in (ROOT / "tests").glob("*.py")}
+SPECS = {path.name: path.read_text() for path in (ROOT / "tests" / "specs").glob("*.md")}
+
+
+@pytest.mark.parametrize("thing", OBLIGATIONS, ids=title)
+def test_four_headings(thing: object) -> None:
+    found = sections(thing)
+    assert tuple(found) == HEADINGS
+    assert all(found.values())
+
+
+def test_every_pass_and_mechanism_is_in_the_proof() -> None:
+    assert {*compiler.PASSES, *MECHANISMS} <= set(OBLIGATIONS)
+    body = (ROOT / "dpsql" / "compile.py").read_text().split("def compile(")[1]
+    calls = [name for name in re.findall(r"= (\w+)\(|return (\w+)\(", body) for name in name if name]
+    assert calls == [step.__name__ for step in compiler.PASSES]
+
+
+@pytest.mark.parametrize("thing", OBLIGATIONS, ids=title)
+def test_checked_names_real_tests(thing: object) -> None:
+    """What a docstring says checks it exists: a test file, or a spec."""
+    checked = sections(thing)["Checked"]
+    names = re.findall(r"\b(test_\w+|specs/[\w*.]+)", checked)
+    assert names
+    for name in names:
+        if name.startswith("specs/"):
+            assert list((ROOT / "tests").glob(name))
+        else:
+            assert name in TESTS
+
+
+def test_each_stage_is_made_in_its_own_pass() -> None:
+    stages = {
+        "Parsed": "parse",
+        "Resolved": "resolve",
+        "Tracked": "track",
+        "Split": "split",
+        "Limited": "limit",
+        "Plan": "allot",
+    }
+    for path in (ROOT / "dpsql").rglob("*.py"):
+        for stage, home in stages.items():
+            if re.search(rf"(?<![\w.]){stage}\((?!Protocol)", path.read_text().replace(f"class {stage}", "")):
+                assert path.stem == home, f"{stage} is constructed in {path}"
+
+
+def test_each_refusal_code_has_a_spec_or_a_test() -> None:
+    """Codes of the compiler stand in the specs, those of policy, ledger and backends in a test."""
+    codes = {"passes": set(), "rest": set()}  # type: dict[str, set[str]]
+    for path in (ROOT / "dpsql").rglob("*.py"):
+        found = re.findall(r"(?:Refused|refuse|BudgetExhausted)\(\s*\"(\w+)\"", path.read_text())
+        codes["passes" if path.parent.name == "passes" else "rest"].update(found)
+    text = "".join(TESTS.values()) + "".join(SPECS.values())
+    assert not {code for code in codes["passes"] | codes["rest"] if code not in text}
+
+
+def test_proof_prints() -> None:
+    text = "\n".join(lines())
+    assert text.count("Proof:") == len(OBLIGATIONS) + 1  # and the theorem's own
+
+
+def test_trusted_base_is_small() -> None:
+    """An afternoon's reading: about 2,000 lines of Python and 1,200 of Rust."""
+    names = "compile algebra functions passes/track passes/limit passes/allot mechanisms/laplace mechanisms/gaussian accountant release ledger"
+    python = sum(len((ROOT / "dpsql" / f"{name}.py").read_text().splitlines()) for name in names.split())
+    rust = sum(
+        len(path.read_text().split("#[cfg(test)]")[0].splitlines()) for path in (ROOT / "rust" / "noise").rglob("*.rs")
+    )
+    assert python < 2_300 and rust < 1_300
+
+
+def test_readme_commands() -> None:
+    """The README's two commands are targets of the Makefile, and its long command too."""
+    readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
+    for target in re.findall(r"make (\w+)", readme):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+    assert {"demo", "test", "long"} <= set(re.findall(r"make (\w+)", readme))
+
+
+def test_readme_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's Python runs as it stands, on the demo's database."""
+    from dpsql.frontends.demo import make
+
+    make(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(compile(block, "README.md", "exec"), {})  # noqa: S102

@@ -1,0 +1,191 @@
+"""The public Python interface, with the real libraries on the other side."""
+
+from __future__ import annotations
+
+import math
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import shop
+
+import dpsql
+
+GROUPED = "SELECT segment, count(*) AS n, avg(age) AS age FROM customer GROUP BY segment"
+
+
+@pytest.fixture
+def db() -> dpsql.Session:
+    return dpsql.connect(shop.database(shop.clean()), policy=shop.policy(epsilon=100.0), ledger=":memory:")
+
+
+def test_an_answer_reads_like_a_cursor(db: dpsql.Session) -> None:
+    answer = db.sql(GROUPED)
+    everything = list(answer)
+    assert answer.columns == ("segment", "n", "age")
+    assert answer.fetchone() == everything[0]
+    assert answer.fetchmany(2) == everything[1:3]
+    assert answer.fetchall() == everything[3:]
+    assert answer.fetchone() is None
+    assert len(answer) == 4 and list(answer) == everything
+    assert [row[0] for row in everything] == ["business", "family", "student", None]
+
+
+def test_an_answer_speaks_arrow(db: dpsql.Session) -> None:
+    answer = db.sql(GROUPED)
+    rows = list(answer)
+    frame, table, polars = answer.df(), answer.arrow(), answer.pl()
+    assert isinstance(frame, pd.DataFrame) and list(frame["n"]) == [row[1] for row in rows]
+    assert isinstance(table, pa.Table) and table.column("age").to_pylist() == [row[2] for row in rows]
+    assert isinstance(polars, pl.DataFrame) and polars.rows() == rows
+    assert pa.table(answer).equals(table) and pl.DataFrame(answer).rows() == rows
+    assert duckdb.connect().from_arrow(answer).fetchall() == rows
+
+
+def test_error_bars_have_the_answers_shape(db: dpsql.Session) -> None:
+    answer = db.sql(GROUPED + " ORDER BY n DESC LIMIT 2")
+    assert [len(row) for row in answer.errors] == [3, 3]
+    for row, bars, ends in zip(answer, answer.errors, answer.interval(0.95), strict=True):
+        assert bars[0] is None and ends[0] is None
+        assert bars[1] is not None and ends[1] is not None and ends[2] is not None
+        assert ends[1][0] <= row[1] <= ends[1][1] and ends[2][0] <= row[2] <= ends[2][1]
+        assert bars[1] == pytest.approx((ends[1][1] - ends[1][0]) / 2)
+        assert ends[2][0] >= 16 and ends[2][1] <= 100
+    wider, narrower = answer.interval(0.99), answer.interval(0.5)
+    assert all(w[1] and n[1] and w[1][1] - w[1][0] > n[1][1] - n[1][0] for w, n in zip(wider, narrower, strict=True))
+    with pytest.raises(ValueError):
+        answer.interval(1.0)
+
+
+QUERY = "SELECT count(*), sum(age), avg(age), sum(age) / count(*), 2 * count(*) - 7, count(*) * sum(age) FROM customer"
+
+
+@pytest.mark.parametrize("policy", [shop.policy(), shop.pure()], ids=["gdp", "pure"])
+def test_error_bars_cover(policy: dict[str, object]) -> None:
+    """Of 400 answers about 95 % cover the exact value; a false alarm has probability below 1e-9 (binomial tail)."""
+    db = dpsql.connect(shop.database(shop.clean()), policy=policy, ledger=":memory:")
+    exact = shop.database(shop.clean()).execute(QUERY).fetchone()
+    assert exact is not None
+    hits = [0] * len(exact)
+    for _ in range(400):
+        (ends,) = db.sql(QUERY, epsilon=5.0).interval(0.95)
+        for i, cell in enumerate(ends):
+            assert cell is not None
+            hits[i] += cell[0] <= exact[i] <= cell[1]
+    assert all(count >= 350 for count in hits), hits
+
+
+def test_loss_and_budget_add_up(db: dpsql.Session) -> None:
+    assert db.budget.spent.amount == 0 and db.budget.spent.epsilon == 0
+    first = db.sql(GROUPED, epsilon=1.0)
+    assert first.loss.epsilon == 1.0 and first.loss.currency == "mu^2" and first.loss.delta == 1e-8
+    assert db.budget.spent.amount == pytest.approx(first.loss.amount)
+    db.sql(GROUPED, epsilon=1.0)
+    budget = db.budget
+    assert budget.spent.amount == pytest.approx(2 * first.loss.amount)
+    assert budget.spent.amount + budget.left.amount == pytest.approx(budget.total.amount)
+    assert budget.total.epsilon == pytest.approx(100, rel=1e-6) and budget.total.delta == pytest.approx(1e-6)
+    assert budget.analyst is None
+
+
+def test_explain_is_free_and_says_what_is_charged(db: dpsql.Session) -> None:
+    explained = db.explain(GROUPED, epsilon=0.25)
+    assert db.budget.spent.amount == 0
+    assert str(explained) == str(db.explain("EXPLAIN PRIVACY " + GROUPED, epsilon=0.25))
+    answer = db.sql(GROUPED, epsilon=0.25)
+    assert explained.loss == answer.loss and explained.plan == answer.plan
+    assert explained.errors["n"] == pytest.approx(answer.errors[0][1])
+    assert explained.errors["age"] is None and "segment" not in explained.errors
+
+
+def test_a_budget_is_exhausted(db: dpsql.Session) -> None:
+    while db.budget.left.epsilon > 60:
+        db.sql(GROUPED, epsilon=60.0)
+    spent = db.budget.spent
+    with pytest.raises(dpsql.BudgetExhausted, match="budget_exhausted"):
+        db.sql(GROUPED, epsilon=90.0)
+    assert db.budget.spent == spent
+
+
+@pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, True, "1", 1e-12, 1e30])
+def test_bad_epsilon(db: dpsql.Session, epsilon: float) -> None:
+    with pytest.raises(dpsql.Refused, match="epsilon_invalid"):
+        db.sql(GROUPED, epsilon=epsilon)
+    assert db.budget.spent.amount == 0
+
+
+@pytest.mark.parametrize("delta", [0.0, -1.0, 1.0, math.nan, math.inf, 1e-40])
+def test_bad_delta(db: dpsql.Session, delta: float) -> None:
+    with pytest.raises(dpsql.Refused, match="delta_invalid"):
+        db.sql(GROUPED, delta=delta)
+
+
+def test_other_refusals_of_a_call() -> None:
+    connection = shop.database(shop.clean())
+    limited = {**shop.policy(), "defaults": {"max_epsilon": 1.0}}
+    db = dpsql.connect(connection, policy=limited, ledger=":memory:")
+    for code, keywords in {"epsilon_missing": {}, "epsilon_too_large": {"epsilon": 1.5}}.items():
+        with pytest.raises(dpsql.Refused, match=code):
+            db.sql(GROUPED, **keywords)
+    with pytest.raises(dpsql.Refused, match="limit_missing"):
+        db.sql("SELECT count(*) FROM orders", epsilon=1.0)
+    with pytest.raises(dpsql.Refused, match="parameters_not_supported"):
+        db.sql(GROUPED, [1], epsilon=1.0)
+    pure = dpsql.connect(connection, policy=shop.pure(), ledger=":memory:")
+    with pytest.raises(dpsql.Refused, match="delta_invalid"):
+        pure.sql(GROUPED, delta=1e-9)
+    with pytest.raises(dpsql.Refused, match="noise_too_large"):
+        huge = {**shop.POLICY["tables"]["orders"], "max_rows_contributed": 2**31 - 1}
+        wide = {**shop.policy(), "tables": {**shop.POLICY["tables"], "orders": huge}}
+        dpsql.connect(connection, policy=wide, ledger=":memory:").sql(
+            "SELECT sum(weight) FROM orders", epsilon=1e-9, delta=1e-30
+        )
+
+
+def test_too_many_keys() -> None:
+    """The product of the domains is bounded."""
+    owner = duckdb.connect()
+    owner.execute("CREATE TABLE t (id INTEGER, a INTEGER, b INTEGER)")
+    domain = {"in": list(range(1500))}
+    policy = {
+        "dataset": {"id": "t"}, "budget": {"epsilon": 10.0}, "defaults": {"epsilon": 1.0, "max_rows_contributed": 1},
+        "tables": {"t": {"person": "id", "columns": {"a": domain, "b": domain}}},
+    }  # fmt: skip
+    db = dpsql.connect(owner, policy=policy, ledger=":memory:")
+    with pytest.raises(dpsql.Refused, match="too_many_keys"):
+        db.sql("SELECT a, b, count(*) FROM t GROUP BY a, b")
+    assert len(db.sql("SELECT a, count(*) FROM t GROUP BY a")) == 1501
+
+
+def test_analysts_are_held_to_their_part() -> None:
+    connection = shop.database(shop.clean())
+    policy = {**shop.policy(epsilon=10.0), "analysts": {"ana": {"epsilon": 2.0}, "bob": {"epsilon": 9.0}}}
+    with pytest.raises(dpsql.Refused, match="analyst_unknown"):
+        dpsql.connect(connection, policy=policy, ledger=":memory:")
+    with pytest.raises(dpsql.Refused, match="analyst_unknown"):
+        dpsql.connect(connection, policy=policy, ledger=":memory:", analyst="eve")
+    db = dpsql.connect(connection, policy=policy, ledger=":memory:", analyst="ana")
+    db.sql(GROUPED, epsilon=1.0)
+    budget = db.budget
+    assert budget.analyst is not None and budget.analyst.total.epsilon == pytest.approx(2.0, rel=1e-6)
+    assert budget.analyst.spent.amount == budget.spent.amount > 0
+    with pytest.raises(dpsql.BudgetExhausted, match="ana"):
+        db.sql(GROUPED, epsilon=3.0)
+
+
+def test_show(db: dpsql.Session, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = db.sql(GROUPED)
+    answer.show()
+    out = capsys.readouterr().out
+    assert "segment" in out and "±" in out and "NULL" in out
+    html = answer._repr_html_()
+    assert html.count("<tr>") == 5 and "±" in html
+    assert "4 rows" in repr(answer)
+
+
+def test_a_session_closes(db: dpsql.Session) -> None:
+    with db:
+        answer = db.sql(GROUPED)
+    assert len(answer.fetchall()) == 4
