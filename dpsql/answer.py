@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dpsql.accountant import Loss
+from dpsql.catalog import Type
 from dpsql.plan import Plan
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ class Released(Protocol):
 class Answer:
     """Rows with error bars. Reads like a DB-API cursor, and like anything that speaks Arrow."""
 
-    def __init__(self, plan: Plan, loss: Loss, released: Released) -> None:
-        self.plan, self.loss, self._released = plan, loss, released
-        self.columns: tuple[str, ...] = tuple(output.name for output in plan.outputs)
-        self.notes: tuple[str, ...] = plan.notes
+    def __init__(self, columns: tuple[str, ...], loss: Loss, released: Released, plan: Plan | None = None) -> None:
+        self.columns, self.loss, self._released = columns, loss, released
+        self.plan = plan  # None for answers that are not about persons: EXPLAIN PRIVACY, SHOW BUDGET
+        self.notes: tuple[str, ...] = plan.notes if plan else ()
         self._cursor: Iterator[Row] | None = None
         self._rows: list[Row] | None = None
 
@@ -87,6 +88,8 @@ class Answer:
 
         if not 0 < confidence < 1:
             raise ValueError("confidence must lie between 0 and 1")
+        if self.plan is None:
+            return [(None,) * len(self.columns)] * len(self)
         rows, released = self._released.rows(), self._released.columns()
         columns: list[list[tuple[float, float] | None]] = []
         for output in self.plan.outputs:
@@ -115,8 +118,7 @@ class Answer:
 
         table = Table(caption=self._caption(), caption_justify="left")
         for index, name in enumerate(self.columns):
-            numeric = self.plan.outputs[index].expression.facts.type.numeric
-            table.add_column(Text(name), justify="right" if numeric else "left")
+            table.add_column(Text(name), justify="right" if Type(self.types[index]).numeric else "left")
         for cells in self.cells():
             table.add_row(*(Text(cell) for cell in cells))
         return table
@@ -129,6 +131,8 @@ class Answer:
         ]
 
     def _caption(self) -> str:
+        if self.plan is None:
+            return ""
         delta = f", delta {self.loss.delta:.3g}" if self.loss.delta else ""
         return f"± 95 %; epsilon {self.loss.epsilon:.4g}{delta}"
 

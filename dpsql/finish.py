@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpsql.accountant import Loss
-from dpsql.answer import Answer
+from dpsql.answer import Answer, Row
 from dpsql.plan import Plan
 
 if TYPE_CHECKING:
@@ -54,9 +54,25 @@ class Scratch:
                 f'CREATE TABLE answer_{number} AS WITH "released" AS '
                 f'(SELECT rowid AS "row", * FROM released_{number}) {plan.outer}'
             )
-        tables = Tables(self._connection, number, tuple(plan.noise), len(plan.outputs))
+        names = tuple(output.name for output in plan.outputs)
+        return Answer(names, loss, self._keep(number, tuple(plan.noise)), plan)
+
+    def tell(self, names: tuple[str, ...], rows: list[Row], loss: Loss) -> Answer:
+        """An answer that is not about persons, in the shape of the others."""
+        number = next(self._numbers)
+        cells = ", ".join(f"({', '.join('?' * len(names))})" for _ in rows)
+        columns = ", ".join(f'"c{i}"' for i in range(len(names)))
+        with self._lock, self._connection.cursor() as cursor:
+            everything = [cell for row in rows for cell in row]
+            cursor.execute(
+                f"CREATE TABLE answer_{number} AS SELECT * FROM (VALUES {cells}) AS t({columns})", everything
+            )
+        return Answer(names, loss, self._keep(number, ()))
+
+    def _keep(self, number: int, noisy: tuple[str, ...]) -> Tables:
+        tables = Tables(self._connection, number, noisy)
         weakref.finalize(tables, drop, self._connection, self._lock, number)
-        return Answer(plan, loss, tables)
+        return tables
 
 
 def drop(connection: duckdb.DuckDBPyConnection, lock: threading.RLock, number: int) -> None:
@@ -64,7 +80,7 @@ def drop(connection: duckdb.DuckDBPyConnection, lock: threading.RLock, number: i
 
     try:
         with lock, connection.cursor() as cursor:
-            cursor.execute(f"DROP TABLE released_{number}; DROP TABLE answer_{number}")
+            cursor.execute(f"DROP TABLE IF EXISTS released_{number}; DROP TABLE answer_{number}")
     except duckdb.Error:  # the interpreter is going down, and the scratch database with it
         pass
 
@@ -72,8 +88,8 @@ def drop(connection: duckdb.DuckDBPyConnection, lock: threading.RLock, number: i
 class Tables:
     """One answer's tables in the scratch database."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, number: int, noisy: tuple[str, ...], width: int) -> None:
-        self._connection, self._number, self._noisy, self._width = connection, number, noisy, width
+    def __init__(self, connection: duckdb.DuckDBPyConnection, number: int, noisy: tuple[str, ...]) -> None:
+        self._connection, self._number, self._noisy = connection, number, noisy
 
     def answer(self, names: tuple[str, ...]) -> duckdb.DuckDBPyRelation:
         columns = ", ".join(f'"c{i}" AS "{name.replace(chr(34), chr(34) * 2)}"' for i, name in enumerate(names))

@@ -24,6 +24,8 @@ from dpsql.ledger import Balance, Ledger
 from dpsql.plan import Plan
 from dpsql.release import release
 
+# Recognised before parsing: the parser reads them as something else.
+COMMAND = re.compile(r"\s*(?:(?P<explain>EXPLAIN\s+PRIVACY\s)|SHOW\s+BUDGET\s*;?\s*$)", re.IGNORECASE)
 DEFAULT_DELTA_SHARE = 100  # of the budget's delta, for a query that names none
 
 
@@ -117,6 +119,8 @@ class Session:
                  What goes wrong after `reserve` is one constant error, and nothing is given back
         Checked: test_record_play, test_session
         """
+        if command := COMMAND.match(query):
+            return self._told(command, query, epsilon, delta)
         if parameters is not None:
             raise Refused(
                 "parameters_not_supported", "parameters are not supported yet", "Write the values into the query."
@@ -131,17 +135,34 @@ class Session:
             run = self._ledger.reserve(plan, query, self._analyst)
             try:
                 noisy = release(plan, snapshot.run(plan))
-                if self._scratch is None:
-                    self._scratch = Scratch()
-                answer = self._scratch.finish(plan, noisy, self._loss(plan))
+                answer = self._finisher().finish(plan, noisy, self._loss(plan))
             except Exception:  # whatever it was, it may depend on data: one constant text, and no cause attached
                 raise Failed from None
         self._ledger.settle(run, query, self._analyst)
         return answer
 
+    def _finisher(self) -> Scratch:
+        if self._scratch is None:
+            self._scratch = Scratch()
+        return self._scratch
+
+    def _told(self, command: re.Match[str], query: str, epsilon: float | None, delta: float | None) -> Answer:
+        """EXPLAIN PRIVACY and SHOW BUDGET as answers: free, and read off public facts."""
+        if command["explain"]:
+            lines = [(line,) for line in str(self.explain(query, epsilon=epsilon, delta=delta)).splitlines()]
+            return self._finisher().tell(("explain",), lines, self._free())
+        budget = self.budget
+        rows = [(name, b.spent.epsilon, b.left.epsilon, b.total.epsilon, b.total.delta, b.left.amount / b.total.amount)
+                for name, b in (("dataset", budget), ("analyst", budget.analyst)) if b is not None]
+        names = ("of", "spent_epsilon", "left_epsilon", "total_epsilon", "total_delta", "part_left")
+        return self._finisher().tell(names, list(rows), self._free())
+
+    def _free(self) -> Loss:
+        return Loss(0.0, 0.0, self._ledger.currency, 0.0)
+
     def explain(self, query: str, *, epsilon: float | None = None, delta: float | None = None) -> Explanation:
         """What would run, with which noise and error, at what cost. Touches no data and costs nothing."""
-        text = re.sub(r"^\s*EXPLAIN\s+(PRIVACY\s+)?", "", query, flags=re.IGNORECASE)
+        text = re.sub(r"^\s*EXPLAIN\s+PRIVACY\s+", "", query, flags=re.IGNORECASE)
         plan = self._plan(text, epsilon, delta)
         return Explanation(
             plan, self._loss(plan), self.budget.left, self._ledger.balance().left.amount // max(plan.charge.amount, 1)
@@ -212,7 +233,9 @@ def privacy(policy: Policy, epsilon: float | None, delta: float | None) -> tuple
     share = (
         Fraction(str(delta))
         if delta is not None
-        else policy.defaults.delta or policy.budget.delta / DEFAULT_DELTA_SHARE
+        else policy.defaults.delta or policy.budget.delta / # Recognised before parsing: the parser reads them as something else.
+COMMAND = re.compile(r"\s*(?:(?P<explain>EXPLAIN\s+PRIVACY\s)|SHOW\s+BUDGET\s*;?\s*$)", re.IGNORECASE)
+DEFAULT_DELTA_SHARE
     )
     if not Fraction(1, 10**30) <= share < 1:
         raise Refused("delta_invalid", "delta must lie between 1e-30 and 1", "A usual value is 1e-8.")

@@ -39,8 +39,9 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.fixture
-def db(database: duckdb.DuckDBPyConnection) -> dpsql.Session:
-    return dpsql.connect(database, policy=POLICY, ledger=":memory:")
+def db(database: duckdb.DuckDBPyConnection) -> Iterator[dpsql.Session]:
+    with dpsql.connect(database, policy=POLICY, ledger=":memory:") as session:
+        yield session
 
 
 def precise(value: Fraction | float) -> mpmath.mpf:

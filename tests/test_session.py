@@ -100,6 +100,19 @@ def test_explain_is_free_and_says_what_is_charged(db: dpsql.Session) -> None:
     assert explained.errors["age"] is None and "segment" not in explained.errors
 
 
+def test_commands_in_sql(db: dpsql.Session) -> None:
+    """EXPLAIN PRIVACY and SHOW BUDGET are answers too, and free."""
+    told = db.sql("explain privacy " + GROUPED)
+    assert [row[0] for row in told] == str(db.explain(GROUPED)).splitlines() and told.loss.amount == 0
+    db.sql(GROUPED)
+    shown = db.sql(" SHOW budget; ")
+    assert shown.columns[0] == "of" and shown.errors == [(None,) * 6]
+    ((name, spent, left, total, _, part),) = list(shown)
+    assert name == "dataset" and 0 < spent < total and left < total and 0 < part < 1
+    with pytest.raises(dpsql.Refused):
+        db.sql("EXPLAIN " + GROUPED)
+
+
 def test_a_budget_is_exhausted(db: dpsql.Session) -> None:
     while db.budget.left.epsilon > 60:
         db.sql(GROUPED, epsilon=60.0)
