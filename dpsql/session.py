@@ -152,8 +152,11 @@ class Session:
             lines = [(line,) for line in str(self.explain(query, epsilon=epsilon, delta=delta)).splitlines()]
             return self._finisher().tell(("explain",), lines, self._free())
         budget = self.budget
-        rows = [(name, b.spent.epsilon, b.left.epsilon, b.total.epsilon, b.total.delta, b.left.amount / b.total.amount)
-                for name, b in (("dataset", budget), ("analyst", budget.analyst)) if b is not None]
+        rows = [
+            (name, b.spent.epsilon, b.left.epsilon, b.total.epsilon, b.total.delta, b.left.amount / b.total.amount)
+            for name, b in (("dataset", budget), ("analyst", budget.analyst))
+            if b is not None
+        ]
         names = ("of", "spent_epsilon", "left_epsilon", "total_epsilon", "total_delta", "part_left")
         return self._finisher().tell(names, list(rows), self._free())
 
@@ -233,9 +236,7 @@ def privacy(policy: Policy, epsilon: float | None, delta: float | None) -> tuple
     share = (
         Fraction(str(delta))
         if delta is not None
-        else policy.defaults.delta or policy.budget.delta / # Recognised before parsing: the parser reads them as something else.
-COMMAND = re.compile(r"\s*(?:(?P<explain>EXPLAIN\s+PRIVACY\s)|SHOW\s+BUDGET\s*;?\s*$)", re.IGNORECASE)
-DEFAULT_DELTA_SHARE
+        else policy.defaults.delta or policy.budget.delta / DEFAULT_DELTA_SHARE
     )
     if not Fraction(1, 10**30) <= share < 1:
         raise Refused("delta_invalid", "delta must lie between 1e-30 and 1", "A usual value is 1e-8.")
