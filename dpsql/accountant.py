@@ -57,20 +57,23 @@ def log_phi(x: float) -> float:
     """log of the standard normal distribution function, accurate far into the lower tail."""
     if x > -30:
         return math.log(math.erfc(-x / math.sqrt(2)) / 2)
+    if x < -1e100:
+        return -math.inf
     square = x * x  # asymptotic series; the next term is below 1e-12 relative here
     tail = -1 / square + 3 / square**2 - 15 / square**3 + 105 / square**4
     return -square / 2 - math.log(-x) - math.log(2 * math.pi) / 2 + math.log1p(tail)
 
 
 def delta_of_mu(mu: float, epsilon: float) -> float:
-    """The smallest delta for which mu-GDP is (epsilon, delta)-DP (Balle and Wang 2018).
+    """The smallest delta for which mu-GDP is (epsilon, delta)-DP (Balle and Wang 2018), rounded up.
 
     >>> round(delta_of_mu(1 / 4.22467888933, 1.0) * 1e6, 6)
     1.0
     """
     high = log_phi(mu / 2 - epsilon / mu)
     low = epsilon + log_phi(-mu / 2 - epsilon / mu)
-    return math.exp(high) * -math.expm1(min(low - high, 0.0))
+    rounding = 2**-50 * (1 + abs(high) + abs(low))  # what the difference below may have lost by cancellation
+    return math.exp(high) * min(rounding - math.expm1(min(low - high, 0.0)), 1.0)
 
 
 def mu_of(epsilon: Fraction, delta: Fraction) -> float:
@@ -103,7 +106,7 @@ def epsilon_of(mu2: Fraction, delta: Fraction) -> float:
         return 0.0
     z = -NormalDist().inv_cdf(float(delta))
     if mu > 1e3:  # the difference cancels; the first term alone is an upper bound
-        return mu * mu / 2 + mu * max(z, 0.0)
+        return (mu * mu / 2 + mu * max(z, 0.0)) * (1 + SLACK)
     low, high = 0.0, mu * mu / 2 + mu * (z + 1) + 1e-12
     for _ in range(200):
         middle = (low + high) / 2

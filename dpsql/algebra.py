@@ -15,7 +15,7 @@ from typing import assert_never
 
 from sqlglot import exp
 
-from dpsql.catalog import BOOLEAN, DATE, DOUBLE, NULL, TIMESTAMP, VARCHAR, Reference, Table, Type, Value
+from dpsql.catalog import BOOLEAN, DATE, DOUBLE, NULL, TIMESTAMP, VARCHAR, Reference, Table, Type, Value, fold
 from dpsql.functions import FUNCTIONS, Facts, cast, paren
 
 # --- expressions ----------------------------------------------------------------------------------------------------
@@ -94,35 +94,32 @@ def fits(value: int, type_: Type) -> bool:
 
 
 def literal(value: Value, type_: Type) -> exp.Expr:
-    """SQL text for a value of this type."""
+    """SQL for a value of this type. Numbers are text with the sign inside: -128 is a TINYINT, but -(128) is not."""
     match value:
         case None:
             return exp.Null()
         case bool():
             return exp.Boolean(this=value)
         case float() | int() | Fraction() if type_.kind == "DOUBLE":
-            # repr round-trips, and the exponent makes the engine read a DOUBLE rather than a DECIMAL.
-            text = repr(abs(float(Fraction(value))))
-            number: exp.Expr = exp.Literal.number(text if "e" in text else f"{text}e0")
+            text = repr(float(Fraction(value)))  # repr round-trips
         case float():
             raise AssertionError("a float of a type that is not DOUBLE")
-        case int():
-            number = exp.Literal.number(abs(value))
-        case Fraction():
+        case int() | Fraction():
+            assert type_.range is not None and type_.range[0] <= value <= type_.range[1]
             digits = str(abs(int(value * 10**type_.scale))).rjust(type_.scale + 1, "0")
             point = len(digits) - type_.scale
-            number = exp.Literal.number(f"{digits[:point]}.{digits[point:]}" if type_.scale else digits)
-            number = exp.Cast(this=number, to=exp.DataType.build(type_.sql, dialect="duckdb"))
+            text = ("-" if value < 0 else "") + digits[:point] + ("." + digits[point:] if type_.scale else "")
+            if type_.sql == "INTEGER" and value >= 0:
+                return exp.Literal.number(text)
         case str():
             return exp.Literal.string(value)
         case datetime.datetime():
             text = value.isoformat(sep=" ")
-            return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build("TIMESTAMP", dialect="duckdb"))
         case datetime.date():
-            return exp.Cast(this=exp.Literal.string(value.isoformat()), to=exp.DataType.build("DATE"))
+            text = value.isoformat()
         case _:
             assert_never(value)
-    return paren(exp.Neg(this=number)) if value < 0 else number
+    return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(type_.sql, dialect="duckdb"))
 
 
 def name(column: str, table: str | None = None) -> exp.Column:
@@ -244,7 +241,7 @@ def scans(relation: Relation) -> Iterator[Scan]:
 
 def enforce(table: Table, column: str) -> Facts:
     """What is known of a column after the scan: its declared range or domain, else its type's range."""
-    declared = table.columns[column.lower()]
+    declared = table.columns[fold(column)]
     type_ = DOUBLE if declared.type.kind == "DOUBLE" else declared.type
     if declared.between is not None and type_.numeric:
         # Clamping maps NaN to NULL, so only exact columns stay free of NULL.
@@ -256,7 +253,7 @@ def enforce(table: Table, column: str) -> Facts:
 
 
 def scan_column(table: Table, column: str) -> exp.Expr:
-    declared = table.columns[column.lower()]
+    declared = table.columns[fold(column)]
     type_ = enforce(table, column).type
     cell = cast(name(declared.name, "t"), declared.type, type_)
     if declared.between is not None:
@@ -284,7 +281,7 @@ def owners(
     table: Table, columns: tuple[str, ...], path: tuple[tuple[Table, Reference], ...], root: Table
 ) -> exp.Select:
     """Rows (key_0, key_1, ..., person): who owns the rows of `table` with these key columns. Raw cells, no clamping."""
-    keys = [name(table.columns[c.lower()].name, "t").as_(f"key_{i}", quoted=True) for i, c in enumerate(columns)]
+    keys = [name(table.columns[fold(c)].name, "t").as_(f"key_{i}", quoted=True) for i, c in enumerate(columns)]
     query = attribute(exp.select(*keys).from_(base(table)), table, path, root, "person")
     # A key that the owner declares is taken at his word: were it not one, a row would count once for each match.
     return query if table.key and set(table.key) <= set(columns) else query.distinct()
@@ -304,7 +301,7 @@ def attribute(
     found = owners(target, link.referenced, rest, root).subquery(exp.to_identifier("p", quoted=True))
     on = exp.and_(
         *(
-            exp.EQ(this=name(table.columns[c.lower()].name, "t"), expression=name(f"key_{i}", "p"))
+            exp.EQ(this=name(table.columns[fold(c)].name, "t"), expression=name(f"key_{i}", "p"))
             for i, c in enumerate(link.columns)
         )
     )

@@ -32,6 +32,14 @@ INTEGERS: dict[str, tuple[int, int]] = {
 }
 
 
+ASCII = str.maketrans({letter: letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"})
+
+
+def fold(name: str) -> str:
+    """Names are compared as the engine compares them: it folds ASCII letters only, so \u00c9 and \u00e9 are two names."""
+    return name.translate(ASCII)
+
+
 @dataclass(frozen=True)
 class Type:
     """A column's type: the engine's name for it, and the family that decides what may be done with it."""
@@ -100,13 +108,13 @@ class Reference:
 class Table:
     name: str
     path: tuple[str, str, str]
-    columns: Mapping[str, Column]  # by lower-case name
+    columns: Mapping[str, Column]  # by folded name
     person: str | Reference | None  # None: public
     key: tuple[str, ...] = ()
     max_rows_contributed: int | None = None
 
     def column(self, name: str) -> Column | None:
-        return self.columns.get(name.lower())
+        return self.columns.get(fold(name))
 
 
 @dataclass(frozen=True)
@@ -142,16 +150,19 @@ class Schema:
 
     path: tuple[str, str, str]
     columns: tuple[tuple[str, str, bool, bool], ...]
+    collated: bool = False  # some column may have a collation, which the engine's column list does not show
 
 
 @dataclass(frozen=True)
 class Catalog:
     policy: Policy
-    tables: Mapping[str, Table]  # by lower-case name
+    tables: Mapping[str, Table]  # by folded name
 
     def table(self, name: str) -> Table | None:
-        return self.tables.get(name.lower())
+        return self.tables.get(fold(name))
 
+
+LARGEST = 10**100  # of any number in a policy: products of two still fit a double
 
 # --- reading the policy ---------------------------------------------------------------------------------------------
 
@@ -176,10 +187,20 @@ def number(place: str, given: Any, *, positive: bool = True) -> Fraction:
         raise wrong(place, "expected a number")
     if isinstance(given, float) and not math.isfinite(given):
         raise wrong(place, "must be finite")
+    if isinstance(given, int) and abs(given) > LARGEST:
+        raise wrong(place, "is too large")
     exact = Fraction(str(given))
+    if abs(exact) > LARGEST or 0 < abs(exact) < Fraction(1, LARGEST):
+        raise wrong(place, "is too large or too close to zero")
     if positive and exact <= 0:
         raise wrong(place, "must be greater than zero")
     return exact
+
+
+def within(place: str, value: Fraction, low: str, high: str) -> Fraction:
+    if not Fraction(low) <= value <= Fraction(high):
+        raise wrong(place, f"must lie between {low} and {high}")
+    return value
 
 
 def whole(place: str, given: Any) -> int:
@@ -194,6 +215,10 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
     >>> read_policy({"budget": {"epsilon": 1.0}, "tables": {}}).budget.accounting
     'pure'
     """
+    if not isinstance(source, Mapping | str | Path):
+        raise Refused(
+            "policy_unreadable", f"a {type(source).__name__} is no policy", "Pass a path of a TOML file, or a dict."
+        )
     if not isinstance(source, Mapping):
         try:
             source = tomllib.loads(Path(source).read_text(encoding="utf-8"))
@@ -204,7 +229,7 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
                 f"cannot read the policy {str(source)!r}: {reason}",
                 "Pass policy=PATH of a TOML file, or a dict.",
             ) from None
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise Refused("policy_unreadable", f"the policy {str(source)!r} is not valid TOML: {error}") from None
     top = only("top level", source, "dataset budget defaults analysts tables views")
     if top.get("views"):
@@ -224,18 +249,24 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
         raise wrong("budget.accounting", f"{accounting!r} is not supported yet", 'Use "gdp" or "pure".')
     if raw.get("neighbours", "add-remove") != "add-remove":
         raise wrong("budget.neighbours", "only add-remove is supported yet", 'Leave it out, or write "add-remove".')
-    if not 0 <= delta < 1 or (accounting == "gdp" and not delta):
-        raise wrong("budget.delta", "must be between 0 and 1, and greater than 0 for gdp", "A usual value is 1e-6.")
-    budget = Budget(number("budget.epsilon", raw["epsilon"]), delta, accounting)
+    if not 0 <= delta < 1 or (accounting == "gdp" and delta < Fraction("1e-30")):
+        raise wrong("budget.delta", "must lie between 0 and 1, and for gdp above 1e-30", "A usual value is 1e-6.")
+    epsilon = within("budget.epsilon", number("budget.epsilon", raw["epsilon"]), "1e-6", "1e21")
+    budget = Budget(epsilon, delta, accounting)
     given = only("defaults", top.get("defaults", {}), "epsilon delta max_epsilon max_rows_contributed")
     limit = given.get("max_rows_contributed")
-    epsilon, least, most = (
-        number(f"defaults.{name}", given[name]) if name in given else None
-        for name in ("epsilon", "delta", "max_epsilon")
+    default, least, most = (
+        within(f"defaults.{name}", number(f"defaults.{name}", given[name]), low, high) if name in given else None
+        for name, low, high in (("epsilon", "1e-9", "1e21"), ("delta", "1e-30", "0.5"), ("max_epsilon", "1e-9", "1e21"))
     )
-    defaults = Defaults(epsilon, least, most, None if limit is None else whole("defaults.max_rows_contributed", limit))
+    defaults = Defaults(default, least, most, None if limit is None else whole("defaults.max_rows_contributed", limit))
     analysts = {
-        name: number(f"analysts.{name}.epsilon", only(f"analysts.{name}", share, "epsilon").get("epsilon"))
+        name: within(
+            f"analysts.{name}.epsilon",
+            number(f"analysts.{name}.epsilon", only(f"analysts.{name}", share, "epsilon").get("epsilon")),
+            "1e-6",
+            "1e21",
+        )
         for name, share in only_table("analysts", top.get("analysts", {})).items()
     }
     tables = {
@@ -264,7 +295,11 @@ def build(policy: Policy, schemas: Mapping[str, Schema]) -> Catalog:
                 f"policy, tables.{name}: the database has no such table",
                 "Only tables (not views) can be named; check the spelling and the schema.",
             )
-        tables[name.lower()] = build_table(name, declared, schemas[name])
+        built = build_table(name, declared, schemas[name])
+        twin = next((other for other in tables.values() if other.path == built.path), tables.get(fold(name)))
+        if twin is not None:  # else it could be private under one name and public under the other
+            raise wrong(f"tables.{name}", f"is the same table as tables.{twin.name}", "Declare each table once.")
+        tables[fold(name)] = built
     for table in tables.values():
         list(path_to_person(table, tables))
     return Catalog(policy, tables)
@@ -272,28 +307,41 @@ def build(policy: Policy, schemas: Mapping[str, Schema]) -> Catalog:
 
 def build_table(name: str, declared: Mapping[str, Any], schema: Schema) -> Table:
     place = f"tables.{name}"
+    if schema.collated:
+        raise wrong(
+            place,
+            "has a column with a collation, under which different texts are equal",
+            "Ask the owner for a table without COLLATE.",
+        )
     columns = {
-        column.lower(): Column(column, Type(sql), nullable, generated=generated)
+        fold(column): Column(column, Type(sql), nullable, generated=generated)
         for column, sql, nullable, generated in schema.columns
     }
 
     def existing(given: Any, where: str) -> str:
-        if not isinstance(given, str) or given.lower() not in columns:
+        if not isinstance(given, str) or fold(given) not in columns:
             raise Refused(
                 "column_missing",
                 f"policy, {where}: table {name!r} has no column {given!r}",
                 f"It has: {', '.join(c.name for c in columns.values())}.",
             )
-        return columns[given.lower()].name
+        return columns[fold(given)].name
 
+    declared_columns: set[str] = set()
     for column, limits in only_table(f"{place}.columns", declared.get("columns", {})).items():
-        known = columns[existing(column, f"{place}.columns.{column}").lower()]
-        columns[column.lower()] = declare(f"{place}.columns.{column}", known, limits)
-    key = tuple(existing(column, f"{place}.key") for column in declared.get("key", ()))
+        if fold(str(column)) in declared_columns:
+            raise wrong(f"{place}.columns.{column}", "stands twice")
+        declared_columns.add(fold(str(column)))
+        known = columns[fold(existing(column, f"{place}.columns.{column}"))]
+        columns[fold(column)] = declare(f"{place}.columns.{column}", known, limits)
+    listed = declared.get("key", [])
+    if not isinstance(listed, list | tuple):
+        raise wrong(f"{place}.key", "expected a list of columns", 'Write key = ["id"].')
+    key = tuple(existing(column, f"{place}.key") for column in listed)
     public = declared.get("public", False)
     if public is not True and public is not False:
         raise wrong(f"{place}.public", "expected true or false")
-    if public == ("person" in declared):
+    if public == (declared.get("person") is not None):
         raise wrong(
             place,
             "must have either `person` or `public = true`",
@@ -307,7 +355,7 @@ def build_table(name: str, declared: Mapping[str, Any], schema: Schema) -> Table
             pass
         case str(column):
             person = existing(column, f"{place}.person")
-            owner = columns[person.lower()].type
+            owner = columns[fold(person)].type
             if owner.kind not in ("INTEGER", "VARCHAR") and owner.sql != "UUID":
                 raise wrong(
                     f"{place}.person",
@@ -321,6 +369,8 @@ def build_table(name: str, declared: Mapping[str, Any], schema: Schema) -> Table
 
 
 def reference(place: str, given: Mapping[str, Any], existing: Any) -> Reference:
+    if "column" in given and "columns" in given:
+        raise wrong(place, "has both `column` and `columns`", "Keep one of them.")
     own = [given["column"]] if "column" in given else given.get("columns")
     target = given.get("references")
     one = re.fullmatch(r"(.+)\.([^.()]+)", target) if isinstance(target, str) else None
@@ -340,20 +390,20 @@ def reference(place: str, given: Mapping[str, Any], existing: Any) -> Reference:
 
 def path_to_person(table: Table, tables: Mapping[str, Table]) -> Iterator[tuple[Table, Reference]]:
     """The references to follow from a row of `table` to its person, each checked against the table that it names."""
-    seen = {table.name.lower()}
+    seen = {fold(table.name)}
     while isinstance(table.person, Reference):
         link, place = table.person, f"tables.{table.name}.person"
-        target = tables.get(link.table.lower())
+        target = tables.get(fold(link.table))
         if target is None or target.person is None:
             raise wrong(
                 place,
                 f"references {link.table!r}, which is not a table of persons in this policy",
                 f"Declare [tables.{link.table}] with its person.",
             )
-        if target.name.lower() in seen:
+        if fold(target.name) in seen:
             raise wrong(place, "the references run in a circle and never reach a person")
         for own, other in zip(link.columns, link.referenced, strict=True):
-            column, goal = table.columns[own.lower()], target.column(other)
+            column, goal = table.columns[fold(own)], target.column(other)
             if goal is None:
                 raise Refused("column_missing", f"policy, {place}: table {target.name!r} has no column {other!r}")
             # An implicit cast between the two could raise on some row, and persons must have one type everywhere.
@@ -364,7 +414,7 @@ def path_to_person(table: Table, tables: Mapping[str, Table]) -> Iterator[tuple[
                     "Both sides of a reference need one type, and not a floating one.",
                 )
         yield table, link
-        seen.add(target.name.lower())
+        seen.add(fold(target.name))
         table = target
 
 
@@ -396,9 +446,22 @@ def declare(place: str, column: Column, limits: Any) -> Column:
         domain = tuple(literal(f"{place}.in", column.type, value) for value in values)
         if len(set(domain)) != len(domain):
             raise wrong(f"{place}.in", "a value stands twice")
+        if natural := column.type.range:
+            outside = next((v for v in domain if not natural[0] <= v <= natural[1]), None)  # type: ignore[operator]
+            if outside is not None:
+                raise wrong(f"{place}.in", f"{outside} is not a value of type {column.type.sql}")
     if between and domain:
         raise wrong(place, "has both `between` and `in`", "Keep one of them.")
     return Column(column.name, column.type, column.nullable, between, domain, column.generated)
+
+
+def encodable(text: str) -> bool:
+    """Whether a text can be sent to an engine: half of a surrogate pair cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def literal(place: str, type_: Type, value: Any) -> Value:
@@ -409,7 +472,7 @@ def literal(place: str, type_: Type, value: Any) -> Value:
             if type_.kind != "DOUBLE" and (exact * 10**type_.scale).denominator != 1:
                 raise wrong(place, f"{value} is not a value of type {type_.sql}")
             return exact
-        case "VARCHAR" if isinstance(value, str) and "\0" not in value:
+        case "VARCHAR" if isinstance(value, str) and "\0" not in value and encodable(value):
             return value
         case "BOOLEAN" if isinstance(value, bool):
             return value

@@ -5,16 +5,19 @@ cannot raise, whatever the cells hold) and how it is written above it (`plain`: 
 
 Needs:   the facts of the arguments are true of every cell
 Gives:   `total` evaluates to a value for every row, and the facts of the result are true of it
-Proof:   integers and decimals: both sides are cast to a type that holds the ranges of both operands and of the result,
-         so neither the casts nor the operation can overflow; doubles follow IEEE 754 and never raise; division and
-         remainder by zero are kept out by CASE, which evaluates a branch only for the rows that reach it. Ranges come
-         from enclosing expressions and never from a filter, which the engine may move
-Checked: test_functions (every function with adversarial cells), test_lemmas
+Proof:   integers and decimals: the engine may reassociate and move constants across a comparison, so that each step
+         fits proves nothing. Every expression has a `size` that bounds every partial result of every rearrangement: sizes
+         of leaves are at least 1 and add up under + and -, and multiply under *. Both sides are cast to a type that holds
+         the size of the result, hence their own. Doubles follow IEEE 754 and never raise. Division and remainder by zero
+         are kept out by CASE, which evaluates a branch only for the rows that reach it. Ranges come from enclosing
+         expressions and never from a filter, which the engine may move
+Checked: test_functions (every function, and random expressions of them, on adversarial cells), test_lemmas
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -31,13 +34,23 @@ class Facts:
     """What is known of every value of an expression.
 
     `range` bounds it (for integers and decimals always, and then it is a proof; for doubles it is a hint). `declared`
-    says that the range comes from the owner's declarations and constants, and so may set a clip.
+    says that the range comes from the owner's declarations and constants, and so may set a clip. `size` is set for
+    arithmetic on integers and decimals: see the proof above.
     """
 
     type: Type
     nullable: bool = True
     range: Range | None = None
     declared: bool = False
+    size: Fraction | None = None
+
+    @property
+    def bulk(self) -> Fraction:
+        """The size of an exact number: of arithmetic as computed, of a leaf its largest value."""
+        if self.size is not None:
+            return self.size
+        assert self.range is not None, "an exact number below the noise without a range"
+        return max(Fraction(1), *map(abs, self.range))
 
 
 @dataclass(frozen=True)
@@ -70,29 +83,18 @@ def paren(expression: exp.Expr) -> exp.Expr:
 # --- types that hold everything -------------------------------------------------------------------------------------
 
 
-def holds(target: Type, value: Facts) -> bool:
-    """Whether every value fits: then a cast to `target` is exact and cannot raise."""
-    if target.kind == "DOUBLE":
-        return True
+def holds(target: Type, scale: int, range_: Range) -> bool:
+    """Whether every such value fits: then a cast to `target` is exact and cannot raise."""
     room = target.range
-    return (
-        room is not None
-        and value.range is not None
-        and target.scale >= value.type.scale
-        and room[0] <= value.range[0]
-        and value.range[1] <= room[1]
-    )
+    return room is not None and target.scale >= scale and room[0] <= range_[0] and range_[1] <= room[1]
 
 
-def common(name: str, values: Sequence[Facts]) -> Type:
-    """A type that holds all these values: one of theirs if possible, else the smallest wider one."""
-    if any(value.type.kind == "DOUBLE" for value in values):
-        return DOUBLE
-    scale = max(value.type.scale for value in values)
+def fitting(name: str, scale: int, range_: Range, preferred: Sequence[Type]) -> Type:
+    """An exact type that holds the range: a preferred one if possible, else the smallest wider one."""
     wider = ["INTEGER", "BIGINT", "HUGEINT"] if scale == 0 else []
     wider += [f"DECIMAL({width},{scale})" for width in (18, 38) if scale <= width]
-    for candidate in [*(value.type for value in values), *map(Type, wider)]:
-        if all(holds(candidate, value) for value in values):
+    for candidate in [*preferred, *map(Type, wider)]:
+        if holds(candidate, scale, range_):
             return candidate
     raise Refused(
         "may_overflow",
@@ -122,26 +124,30 @@ def arithmetic(name: str, node: type[exp.Binary], operation: Callable[[Fraction,
         numbers(name, arguments)
         a, b = arguments
         range_ = combine(operation, a, b)
+        nullable, declared = a.nullable or b.nullable, a.declared and b.declared
+        if "DOUBLE" in (a.type.kind, b.type.kind):
+            return Facts(DOUBLE, nullable, range_, declared)
         scale = a.type.scale + b.type.scale if name == "*" else max(a.type.scale, b.type.scale)
-        type_ = DOUBLE
-        if "DOUBLE" not in (a.type.kind, b.type.kind) and range_ is None:
-            # Above the noise, where ranges are unknown and the engine may overflow.
-            type_ = Type(f"DECIMAL(38,{scale})") if scale else HUGEINT if HUGEINT in (a.type, b.type) else BIGINT
-        elif "DOUBLE" not in (a.type.kind, b.type.kind):
-            guess = Facts(Type(f"DECIMAL(38,{scale})") if scale else Type("INTEGER"), range=range_)
-            type_ = common(name, [guess] if name == "*" or scale else [a, b, guess])
-        return Facts(type_, a.nullable or b.nullable, range_, a.declared and b.declared)
+        if range_ is None:  # above the noise, where the engine may overflow
+            return Facts(Type(f"DECIMAL(38,{scale})") if scale else widest(a, b), nullable)
+        size = a.bulk * b.bulk if name == "*" else a.bulk + b.bulk
+        # The engine's sum of decimals is one digit wider than its sides, but for the widest.
+        preferred = [Type(f"DECIMAL(38,{scale})")] if scale else [a.type, b.type]
+        type_ = fitting(name, scale, (-size, size), preferred)
+        return Facts(type_, nullable, range_, declared, size)
 
     def total(sides: Sequence[exp.Expr], arguments: Sequence[Facts], result: Facts) -> exp.Expr:
-        assert result.range is not None or result.type == DOUBLE, "an exact result below the noise without a range"
         targets = [result.type, result.type]
         if name == "*" and result.type.kind == "DECIMAL":  # scales add, so each side keeps its own
-            targets = [common(name, [a, Facts(Type(f"DECIMAL(38,{a.type.scale})"), range=a.range)]) for a in arguments]
-            targets = [Type(f"DECIMAL(38,{t.scale})") for t in targets]
+            targets = [Type(f"DECIMAL(38,{a.type.scale})") for a in arguments]
         left, right = (cast(s, a.type, t) for s, a, t in zip(sides, arguments, targets, strict=True))
         return paren(node(this=left, expression=right))
 
     return Function(name, facts, total, lambda sides: paren(node(this=sides[0], expression=sides[1])))
+
+
+def widest(a: Facts, b: Facts) -> Type:
+    return HUGEINT if HUGEINT in (a.type, b.type) else BIGINT
 
 
 def divide_facts(arguments: Sequence[Facts]) -> Facts:
@@ -164,7 +170,7 @@ def whole(name: str, node: type[exp.Binary]) -> Function:
             raise mismatch(name, arguments)
         a, b = arguments
         if a.range is None or b.range is None:  # above the noise
-            return Facts(HUGEINT if HUGEINT in (a.type, b.type) else BIGINT)
+            return Facts(widest(a, b))
         # Both truncate toward zero: a quotient is no larger than a, and a remainder has the sign of a.
         if a.range[0] >= 0 and b.range[0] > 0:
             quotient = Fraction(a.range[0] // b.range[1]), Fraction(a.range[1] // b.range[0])
@@ -173,12 +179,12 @@ def whole(name: str, node: type[exp.Binary]) -> Function:
             size, least = max(map(abs, a.range)), min(max(map(abs, a.range)), max(map(abs, b.range)))
             quotient, remainder = (-size, size), (-least, least)
         # The engine's remainder raises where the quotient overflows (-128 % -1), so the type has to hold both.
-        held = [Facts(Type("INTEGER"), range=range_) for range_ in (quotient, remainder)]
-        type_, range_ = common(name, [a, b, *held]), quotient if name == "//" else remainder
-        return Facts(type_, a.nullable or b.nullable or has_zero(b), range_, a.declared and b.declared)
+        size = a.bulk + b.bulk
+        type_ = fitting(name, 0, (-size, size), [a.type, b.type])
+        range_ = quotient if name == "//" else remainder
+        return Facts(type_, a.nullable or b.nullable or has_zero(b), range_, a.declared and b.declared, size)
 
     def total(sides: Sequence[exp.Expr], arguments: Sequence[Facts], result: Facts) -> exp.Expr:
-        assert result.range is not None, "an exact result below the noise without a range"
         left, right = (cast(s, a.type, result.type) for s, a in zip(sides, arguments, strict=True))
         operation = paren(node(this=left, expression=right))
         if not has_zero(arguments[1]):
@@ -196,9 +202,10 @@ def has_zero(value: Facts) -> bool:
 def negate_facts(arguments: Sequence[Facts]) -> Facts:
     numbers("-", arguments)
     (a,) = arguments
-    range_ = None if a.range is None else (-a.range[1], -a.range[0])
-    type_ = a.type if a.type.kind == "DOUBLE" or range_ is None else common("-", [a, Facts(a.type, range=range_)])
-    return Facts(type_, a.nullable, range_, a.declared)
+    if a.range is None or a.type == DOUBLE:
+        return Facts(a.type, a.nullable, a.range and (-a.range[1], -a.range[0]), a.declared)
+    type_ = fitting("-", a.type.scale, (-a.bulk, a.bulk), [a.type])
+    return Facts(type_, a.nullable, (-a.range[1], -a.range[0]), a.declared, a.bulk)
 
 
 # --- predicates -----------------------------------------------------------------------------------------------------
@@ -214,10 +221,16 @@ def aligned(name: str, sides: Sequence[exp.Expr], arguments: Sequence[Facts]) ->
     """All sides in one type. Numbers that no exact type holds are compared as doubles, which cannot raise."""
     if not arguments[0].type.numeric:
         return list(sides)
-    try:
-        target = common(name, arguments)
-    except Refused:
-        target = DOUBLE
+    target = DOUBLE
+    if all(argument.type != DOUBLE for argument in arguments):
+        ranges = [argument.range for argument in arguments if argument.range is not None]
+        low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
+        if any(argument.size is not None for argument in arguments):  # then constants may be moved across
+            high = sum((argument.bulk for argument in arguments), Fraction(0))
+            low = -high
+        with suppress(Refused):
+            scale = max(argument.type.scale for argument in arguments)
+            target = fitting(name, scale, (low, high), [argument.type for argument in arguments])
     return [cast(s, a.type, target) for s, a in zip(sides, arguments, strict=True)]
 
 
@@ -254,6 +267,18 @@ def binary(node: type[exp.Binary]) -> Callable[[Sequence[exp.Expr]], exp.Expr]:
     return lambda sides: paren(node(this=sides[0], expression=sides[1]))
 
 
+def chain(node: type[exp.Binary]) -> Callable[[Sequence[exp.Expr]], exp.Expr]:
+    """A long chain of AND or OR without a bracket for each link: the engine's parser has a limit on depth."""
+
+    def build(sides: Sequence[exp.Expr]) -> exp.Expr:
+        left = sides[0]
+        if isinstance(left, exp.Paren) and type(left.this) is node:
+            left = left.this
+        return paren(node(this=left, expression=sides[1]))
+
+    return build
+
+
 FUNCTIONS: dict[str, Function] = {
     function.name: function
     for function in (
@@ -287,8 +312,8 @@ FUNCTIONS: dict[str, Function] = {
         ),
         predicate("IN", lambda s: paren(exp.In(this=s[0], expressions=list(s[1:])))),
         predicate("BETWEEN", lambda s: paren(exp.Between(this=s[0], low=s[1], high=s[2]))),
-        logical("AND", binary(exp.And)),
-        logical("OR", binary(exp.Or)),
+        logical("AND", chain(exp.And)),
+        logical("OR", chain(exp.Or)),
         logical("NOT", lambda s: paren(exp.Not(this=s[0]))),
         Function("IS NULL", is_null_facts, lambda s, *_: is_null(s), is_null),
     )

@@ -23,6 +23,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from dpsql.accountant import Charge, Currency, budget_of
 from dpsql.catalog import Budget, Policy
@@ -49,6 +51,8 @@ CREATE TABLE entry (
 ) STRICT;
 CREATE INDEX entry_by_analyst ON entry (analyst, number);
 CREATE UNIQUE INDEX entry_once ON entry (query, state);
+CREATE TRIGGER entry_replace BEFORE INSERT ON entry WHEN EXISTS (SELECT 1 FROM entry WHERE number = NEW.number)
+    BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 """ + "".join(
     f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'append-only'); END;"
     for table in ("account", "entry")
@@ -76,12 +80,16 @@ class Ledger:
     """One dataset's ledger in a SQLite file, or in memory for rehearsals and tests."""
 
     def __init__(self, path: str | Path, dataset: str, policy: Policy) -> None:
-        self._path = None if str(path) == ":memory:" else Path(path)
+        self._path = None if str(path) == ":memory:" else usable(path)
         self._memory: sqlite3.Connection | None = None
         self._lock = threading.Lock()
         self._policy = policy
         budget = policy.budget
         self._total = budget_of(budget.epsilon, budget.delta, budget.accounting)
+        if self._total.amount <= 0:
+            raise Refused(
+                "policy_invalid", "policy, budget: is too small to be counted", "Allow a larger epsilon or delta."
+            )
         expected = (dataset, budget.accounting, str(budget.epsilon), str(budget.delta))
         row = (*expected, self._total.currency, str(self._total.amount), str(self._total.delta))
         if self._path is None:
@@ -90,20 +98,24 @@ class Ledger:
         elif not self._path.exists():
             create(self._path, row)
         with self._transaction("BEGIN") as db:
-            found = db.execute(
-                "SELECT dataset, accounting, epsilon, delta, currency, amount, deltas FROM account"
-            ).fetchall()
-        if len(found) != 1:
-            raise corrupt(self._path)
-        if found[0][:4] != expected:
+            found = self._account(db)
+        if found[:4] != expected:
             raise Refused(
                 "ledger_differs",
-                f"the ledger is of dataset {found[0][0]!r} with epsilon {decimal(found[0][2])}, "
-                f"delta {decimal(found[0][3])}, {found[0][1]}; the policy says {dataset!r} with epsilon "
-                f"{decimal(expected[2])}, delta {decimal(expected[3])}, {budget.accounting}",
+                f"the ledger is of dataset {found[0]!r} with epsilon {decimal(found[2])}, delta {decimal(found[3])}, "
+                f"{found[1]}; the policy says {dataset!r} with epsilon {decimal(expected[2])}, "
+                f"delta {decimal(expected[3])}, {budget.accounting}",
                 "The ledger wins: restore the policy, or let the owner start a ledger for another dataset.",
             )
-        self._total = Charge(found[0][4], int(found[0][5]), int(found[0][6]))
+        self._total = Charge(found[4], int(found[5]), int(found[6]))
+
+    def _account(self, db: sqlite3.Connection) -> tuple[Any, ...]:
+        rows = db.execute(
+            "SELECT dataset, accounting, epsilon, delta, currency, amount, deltas FROM account"
+        ).fetchall()
+        if len(rows) != 1:
+            raise corrupt(self._path)
+        return tuple(rows[0])
 
     @property
     def currency(self) -> Currency:
@@ -122,6 +134,8 @@ class Ledger:
                 yield db
                 db.execute("COMMIT")
             except sqlite3.OperationalError as error:
+                if "no such" in str(error):  # a table or a column is missing
+                    raise corrupt(self._path) from None
                 raise unavailable(self._path, error) from None
             except (sqlite3.DatabaseError, ValueError):
                 raise corrupt(self._path) from None
@@ -156,6 +170,8 @@ class Ledger:
         assert charge.currency == self.currency
         record = json.dumps([[m.name, m.scale.hex(), m.sensitivity] for m in plan.mechanisms])
         with self._transaction("BEGIN IMMEDIATE") as db:
+            if self._account(db)[5:] != (str(self._total.amount), str(self._total.delta)):
+                raise corrupt(self._path)
             whole, own = self._balance(db, None), self._balance(db, analyst)
             for balance, whose in ((whole, "of the dataset"), (own, f"of analyst {analyst!r}")):
                 if charge.amount > balance.left.amount or charge.delta > balance.left.delta:
@@ -226,6 +242,14 @@ def initialise(db: sqlite3.Connection, row: tuple[str, ...]) -> None:
     db.execute("COMMIT")
 
 
+def usable(path: str | Path) -> Path:
+    try:
+        Path(path).exists()
+    except (OSError, ValueError) as error:
+        raise unavailable(Path(path), error) from None
+    return Path(path)
+
+
 def create(path: Path, row: tuple[str, ...]) -> None:
     """Make the file whole and durable under another name first: there is never half a ledger."""
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")
@@ -244,17 +268,15 @@ def create(path: Path, row: tuple[str, ...]) -> None:
     except (OSError, sqlite3.Error) as error:
         raise unavailable(path, error) from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
 
 
 def open_file(path: Path) -> sqlite3.Connection:
     if not path.exists() or path.stat().st_size == 0:
         raise corrupt(path)
     db = sqlite3.connect(
-        f"file:{path.absolute().as_posix().replace('?', '%3f').replace('#', '%23')}?mode=rw",
-        uri=True,
-        isolation_level=None,
-        timeout=10,
+        f"file:{quote(path.absolute().as_posix())}?mode=rw", uri=True, isolation_level=None, timeout=10
     )
     try:
         if db.execute("PRAGMA application_id").fetchone() != (APPLICATION,):

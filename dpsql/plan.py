@@ -145,7 +145,11 @@ class Keys:
 
 
 def typed(value: Value, type_: Type) -> exp.Expr:
-    return exp.Cast(this=algebra.literal(value, type_), to=exp.DataType.build(type_.sql, dialect="duckdb"))
+    """A literal that has its type also where it is NULL."""
+    shown = algebra.literal(value, type_)
+    if isinstance(shown, exp.Cast):
+        return shown
+    return exp.Cast(this=shown, to=exp.DataType.build(type_.sql, dialect="duckdb"))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dpsql import compile as compiler
 from dpsql.accountant import Loss, in_words
 from dpsql.answer import Answer
 from dpsql.backends import DuckDB
-from dpsql.backends.duckdb import confirm
+from dpsql.backends.duckdb import Shadow, second_opinion
 from dpsql.catalog import Catalog, Policy, Schema, build, read_policy
 from dpsql.errors import Failed, Refused
 from dpsql.explain import Explanation
@@ -104,6 +104,7 @@ class Session:
         self, backend: DuckDB, schemas: Mapping[str, Schema], catalog: Catalog, ledger: Ledger, analyst: str
     ) -> None:
         self._backend, self._schemas, self._catalog = backend, schemas, catalog
+        self._shadow = Shadow(schemas)
         self._ledger, self._analyst = ledger, analyst
         self._scratch: Scratch | None = None
 
@@ -126,19 +127,23 @@ class Session:
                 "parameters_not_supported", "parameters are not supported yet", "Write the values into the query."
             )
         plan = self._plan(query, epsilon, delta)
-        confirm(plan)
+        second_opinion(query)
+        self._shadow.confirm(plan)
         with self._backend.snapshot() as snapshot:
             if snapshot.schemas(self._catalog.policy.tables) != self._schemas:
                 raise Refused(
                     "schema_changed", "a table of the policy has changed since the session began", "Connect again."
                 )
             run = self._ledger.reserve(plan, query, self._analyst)
+            answer = None
             try:
                 noisy = release(plan, snapshot.run(plan))
                 answer = self._finisher().finish(plan, noisy, self._loss(plan))
-            except Exception:  # whatever it was, it may depend on data: one constant text, and no cause attached
-                raise Failed from None
-        self._ledger.settle(run, query, self._analyst)
+                self._ledger.settle(run, query, self._analyst)
+            except Exception:  # whatever it was, it may depend on data
+                answer = None
+            if answer is None:  # raised here, so that the exception has neither a cause nor a context
+                raise Failed
         return answer
 
     def _finisher(self) -> Scratch:
@@ -203,16 +208,16 @@ class Session:
         self.close()
 
 
+def usable(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value < 1e300 if isinstance(value, int) else math.isfinite(value) and value > 0
+
+
 def privacy(policy: Policy, epsilon: float | None, delta: float | None) -> tuple[Fraction, Fraction]:
     """The query's parameters: from the call, else from the policy."""
     for name, value in (("epsilon", epsilon), ("delta", delta)):
-        if value is not None and (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-            or value < 0
-            or (name == "epsilon" and value == 0)
-        ):
+        if value is not None and not usable(value):
             raise Refused(f"{name}_invalid", f"{name} must be a finite number greater than zero", f"Pass {name}=0.5.")
     wanted = Fraction(str(epsilon)) if epsilon is not None else policy.defaults.epsilon
     if wanted is None:

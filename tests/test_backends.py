@@ -13,7 +13,6 @@ import pytest
 import shop
 
 import dpsql
-from dpsql.backends.duckdb import confirm
 
 COUNT = "SELECT count(*) FROM customer"
 
@@ -92,7 +91,13 @@ def test_temporary_tables_and_views_do_not_shadow(owner: duckdb.DuckDBPyConnecti
 
 
 @pytest.mark.parametrize(
-    "setting", ["default_collation = 'nocase'", "integer_division = true", "ieee_floating_point_ops = false"]
+    "setting",
+    [
+        "default_collation = 'nocase'",
+        "integer_division = true",
+        "ieee_floating_point_ops = false",
+        "default_order = 'DESC'",
+    ],
 )
 def test_settings_that_change_meanings_are_refused(owner: duckdb.DuckDBPyConnection, setting: str) -> None:
     db = connect(owner)
@@ -159,10 +164,58 @@ def test_an_open_connection_needs_a_ledger_and_a_name(owner: duckdb.DuckDBPyConn
 )
 def test_the_engine_parser_confirms_only_what_was_planned(owner: duckdb.DuckDBPyConnection, sql: str) -> None:
     """A generator that wrote any of these would be found out before the charge."""
-    plan = connect(owner)._plan(COUNT, None, None)
-    confirm(plan)
-    with pytest.raises(AssertionError):
-        confirm(dataclasses.replace(plan, inner=sql))
+    db = connect(owner)
+    plan = db._plan(COUNT, None, None)
+    db._shadow.confirm(plan)
+    with pytest.raises((AssertionError, dpsql.Refused)):
+        db._shadow.confirm(dataclasses.replace(plan, inner=sql))
+
+
+def test_what_the_engine_cannot_run_is_refused_before_the_charge(owner: duckdb.DuckDBPyConnection) -> None:
+    db = connect(owner)
+    plan = db._plan(COUNT, None, None)
+    with pytest.raises(dpsql.Refused, match="engine_cannot"):
+        db._shadow.confirm(dataclasses.replace(plan, inner='SELECT "nothing" AS "n0" FROM "memory"."main"."customer"'))
+    with pytest.raises(dpsql.Refused, match="too_deep"):
+        db.sql("SELECT sum(" + " + ".join(["quantity"] * 700) + ") FROM orders")
+    assert db.budget.spent.amount == 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT count(*) FROM customer WHERE age = 1 = true",
+        "SELECT sum(age) EXPORT_STATE FROM customer",
+        'SELECT count(*) FROM customer AS ""',
+    ],
+)
+def test_what_duckdb_would_not_read_so_is_refused(owner: duckdb.DuckDBPyConnection, query: str) -> None:
+    assert code(connect(owner), query) in ("syntax", "not_supported")
+
+
+def test_a_collation_is_refused(tmp_path: Path) -> None:
+    """Under a collation one text equals another, and a row would count under both keys, or two persons be one."""
+    owner = duckdb.connect()
+    owner.execute("CREATE TABLE t (id VARCHAR COLLATE NOCASE, g VARCHAR)")
+    policy = {"dataset": {"id": "t"}, "budget": {"epsilon": 1.0}, "tables": {"t": {"person": "id"}}}
+    with pytest.raises(dpsql.Refused, match="collation"):
+        dpsql.connect(owner, policy=policy, ledger=":memory:")
+
+
+def test_names_are_folded_as_the_engine_does(tmp_path: Path) -> None:
+    """Python lowers every alphabet, DuckDB only ASCII: two tables or columns must not become one."""
+    owner = duckdb.connect()
+    owner.execute('CREATE TABLE "\u00c9" (i INTEGER); CREATE TABLE "\u00e9" ("\u00c9" INTEGER, "\u00e9" INTEGER)')
+    owner.execute('INSERT INTO "\u00e9" SELECT i, i % 2 FROM range(10) t(i)')
+    tables = {"\u00c9": {"public": True}, "\u00e9": {"person": "\u00c9"}}
+    policy = {
+        "dataset": {"id": "t"},
+        "budget": {"epsilon": 1e12},
+        "defaults": {"max_rows_contributed": 1},
+        "tables": tables,
+    }
+    db = dpsql.connect(owner, policy=policy, ledger=":memory:")
+    assert db.sql('SELECT count(*) FROM "\u00e9"', epsilon=1e9).fetchall() == [(10,)]
 
 
 def test_an_engine_error_is_one_constant_and_is_charged(
@@ -177,7 +230,7 @@ def test_an_engine_error_is_one_constant_and_is_charged(
     with pytest.raises(dpsql.Failed) as failure:
         db.sql(COUNT)
     assert str(failure.value) == str(dpsql.Failed())
-    assert failure.value.__cause__ is None and failure.value.__suppress_context__
+    assert failure.value.__cause__ is None and failure.value.__context__ is None
     assert "secret" not in repr(failure.value)
     assert db.budget.spent.amount > 0
     monkeypatch.undo()

@@ -261,9 +261,13 @@ def test_an_exhausted_budget_is_4(shop: Path) -> None:
 def test_a_failure_is_5_and_says_nothing_and_is_charged(shop: Path) -> None:
     """A block of the table is damaged on disk, which the engine finds out while it reads."""
     database = shop / "shop.duckdb"
+    with duckdb.connect(str(database)) as connection:
+        found = connection.execute("SELECT max(block_id) FROM pragma_storage_info('visits')").fetchone()
+        size = connection.execute("SELECT block_size FROM pragma_database_size()").fetchone()
+    assert found is not None
+    assert size is not None
     content = bytearray(database.read_bytes())
-    first = 3 * 4096 + 8192  # three headers, then the first block, which holds rows of the only table
-    content[first : first + 64] = bytes(64)
+    content[3 * 4096 + found[0] * size[0] + 5000] ^= 255  # three headers, then the blocks with their checksums
     database.write_bytes(content)
     error = bad(shop, 5, "sql", "shop.duckdb", QUERY)
     assert error.startswith("failed: failed: the query failed while it ran; its charge stands\n")

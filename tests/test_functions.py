@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from fractions import Fraction
 from typing import Any
 
 import duckdb
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dpsql.algebra import Column, Expr, call, constant, total
 from dpsql.catalog import Type
@@ -103,3 +106,69 @@ def test_values(sql: str, connection: duckdb.DuckDBPyConnection) -> None:
             assert theirs is not None
             if theirs[0] is not None:
                 assert mine == theirs[0] or (math.isnan(mine) and math.isnan(theirs[0]))
+
+
+SMALL = {"small": (0, 100), "steep": (-3, 3), "year": (1900, 2100)}
+CONSTANTS = [
+    0,
+    1,
+    -1,
+    2,
+    3,
+    7,
+    50,
+    -200,
+    500,
+    2**31 - 1,
+    -(2**31),
+    2**31,
+    10**10,
+    2**63 - 1,
+    -(2**63),
+    2**64 - 1,
+    2**127 - 1,
+]
+DECIMALS = ["0.0", "0.5", "-1.25", "99999999.99", "0.000001", "12345678901234567890.5"]
+
+
+def trees() -> st.SearchStrategy[Expr | None]:
+    """Random arithmetic over columns of every numeric type, narrow ones, and constants at the edges of types."""
+    narrow = [Column(n, Facts(Type("INTEGER"), True, (Fraction(a), Fraction(b)))) for n, (a, b) in SMALL.items()]
+    wide = [column(f"c{i}", sql) for i, sql in enumerate(CELLS) if Type(sql).numeric]
+    constants = (
+        [constant(c) for c in CONSTANTS] + [constant(Fraction(d)) for d in DECIMALS] + [constant(1.5), constant(1e300)]
+    )
+    leaves = st.sampled_from([*narrow, *narrow, *wide, *constants])
+
+    def grow(children: st.SearchStrategy[Expr | None]) -> st.SearchStrategy[Expr | None]:
+        def build(function: str, a: Expr | None, b: Expr | None) -> Expr | None:
+            try:
+                return None if a is None or b is None else call(function, *([a] if function == "negate" else [a, b]))
+            except Refused:
+                return a
+
+        return st.builds(
+            build, st.sampled_from(["+", "-", "*", "+", "-", "*", "//", "%", "/", "negate"]), children, children
+        )
+
+    return st.recursive(leaves, grow, max_leaves=9)
+
+
+@settings(max_examples=2500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(trees(), trees(), st.sampled_from(["=", "<", ">=", "!="]))
+def test_chains(left: Expr, right: Expr, comparison: str) -> None:
+    """The engine reassociates constants and moves them across comparisons: nothing raises, whatever it does with them."""
+    predicate = call(comparison, left, right)
+    tables = [f"(SELECT unnest([NULL, {a}, {b}, {(a + b) // 2}]::INTEGER[]) AS {n})" for n, (a, b) in SMALL.items()]
+    tables += [
+        f"(SELECT unnest([NULL, {', '.join(f'CAST({cell} AS {sql})' for cell in CELLS[sql])}]) AS c{i})"
+        for i, sql in enumerate(CELLS) if Type(sql).numeric and re.search(rf"\bc{i}\b", total(predicate).sql("duckdb"))
+    ]  # fmt: skip
+    if len(tables) <= 6:
+        source = " CROSS JOIN ".join(tables)
+        ENGINE.execute(f"SELECT count(*) FROM {source} WHERE {total(predicate).sql('duckdb')}").fetchall()
+        ENGINE.execute(f"SELECT count(x) FROM (SELECT {total(left).sql('duckdb')} AS x FROM {source})").fetchall()
+        ENGINE.execute(f"SELECT {total(left).sql('duckdb')} AS x FROM {source} LIMIT 100").fetchall()
+
+
+ENGINE = duckdb.connect(config={"threads": 1})

@@ -40,6 +40,10 @@ QUERIES += [
     "SELECT status, sum(weight * weight), sum(amount * weight), sum(quantity * quantity * quantity) FROM orders GROUP BY status",
     "SELECT sum(price * n), sum(wide * wide), count(big), count(ubig) FROM item WHERE ubig // n > big OR ubig % 7 < n OR -ubig < 5",
     "SELECT count(*) FROM item WHERE big > ubig AND wide > big AND ubig <> price OR big IN (1, 2.5, 1e30) OR ubig BETWEEN -1 AND 1e40",
+    # Constants that the engine reassociates and folds, and operands that are wider than the result.
+    "SELECT count(*) FROM customer WHERE ((age - 200) + 2147483647) + 50 > 0 AND (age + 10000000000) * 0 = 0",
+    "SELECT sum((age - 200) + 2147483647 + 50) FROM customer WHERE ((0 % age) * 2147483647) * (0 - 3) = 0",
+    "SELECT count(*) FROM item WHERE ubig * 0 = 0 AND wide * 0.0 = 0 AND (2147483647 + 1) * (0 - 1) < n AND ubig * (1 // 3) = 0",
     "SELECT count(placed), count(*) FROM orders WHERE placed > '1900-01-01' OR placed IS NULL",
     "SELECT segment, count(*), sum(price), sum(amount) FROM item i JOIN orders o ON i.order_id = o.id JOIN customer c ON o.customer = c.id GROUP BY segment",
     "SELECT member, count(*) FROM customer c JOIN orders a ON a.customer = c.id JOIN orders b ON b.customer = c.id GROUP BY member",

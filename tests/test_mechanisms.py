@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dpsql._native import Noisy, add_noise
-from dpsql.accountant import UNIT, delta_of_mu
+from dpsql.accountant import delta_of_mu
 from dpsql.mechanisms import Gaussian, Laplace
 
 Mechanism = Literal["laplace", "gaussian"]
@@ -206,7 +206,7 @@ def test_bad_arguments() -> None:
 @pytest.mark.parametrize("scale", [0.3, 1.0, 7.5, 40.0])
 def test_laplace_claim(scale: float, distance: int) -> None:
     """Over all outputs, no likelihood ratio between neighbours exceeds e^epsilon, and the worst one reaches it."""
-    claimed = Laplace(scale, distance).charge.amount / UNIT
+    claimed = float(Laplace(scale, distance).loss)
     outputs = range(-500, 501)
     ratios = [(abs(y) - abs(y - distance)) / scale for y in outputs]  # log P(y | f') / P(y | f)
     assert max(map(abs, ratios)) <= claimed * (1 + 1e-12)
@@ -217,7 +217,7 @@ def test_laplace_claim(scale: float, distance: int) -> None:
 @pytest.mark.parametrize(("scale", "distance"), [(1.0, 1), (4.224679, 1), (10.0, 3), (25.0, 40)])
 def test_gaussian_claim(scale: float, distance: int, epsilon: float) -> None:
     """The exact hockey-stick divergence of the rounded noise is at most that of mu-GDP with the charged mu."""
-    mu = math.sqrt(Gaussian(scale, distance).charge.amount / UNIT)
+    mu = math.sqrt(Gaussian(scale, distance).loss)
 
     def log_mass(k: int) -> float:
         low, high = (abs(k) - 0.5) / scale / math.sqrt(2), (abs(k) + 0.5) / scale / math.sqrt(2)

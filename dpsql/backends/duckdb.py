@@ -12,8 +12,8 @@ from typing import Any
 
 import duckdb
 
-from dpsql.catalog import Schema
-from dpsql.errors import Error, Failed, Refused
+from dpsql.catalog import Schema, fold
+from dpsql.errors import Error, Refused
 from dpsql.plan import Plan
 
 CONFIG: dict[str, str | bool | int | float | list[str]] = {
@@ -30,6 +30,9 @@ SETTINGS = {
     "error_on_division_by_zero": True,
     "scalar_subquery_error_on_multiple_rows": True,
     "old_implicit_casting": False,
+    "default_order": "ASCENDING",
+    "arrow_lossless_conversion": False,
+    "max_expression_depth": 1000,
 }
 # Every function and every operator that the generated SQL may call, as DuckDB's own parser names them.
 CALLS = frozenset(
@@ -103,11 +106,21 @@ class Snapshot:
             "SELECT system.main.current_database(), system.main.current_schema()"
         ).fetchone()
         assert here is not None
-        tables = set(
-            self._connection.execute(
-                "SELECT database_name, schema_name, table_name FROM system.main.duckdb_tables()"
+        # Tables of other engines that are attached might raise while they are scanned.
+        own = {
+            name
+            for name, kind in self._connection.execute(
+                "SELECT database_name, type FROM system.main.duckdb_databases()"
             ).fetchall()
-        )
+            if kind == "duckdb"
+        }
+        tables = {
+            (database, schema, table): "COLLATE" in text.upper()
+            for database, schema, table, text in self._connection.execute(
+                "SELECT database_name, schema_name, table_name, sql FROM system.main.duckdb_tables()"
+            ).fetchall()
+            if database in own
+        }
         for database, schema, table, column, type_, nullable, generated in self._connection.execute(
             "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable, is_generated "
             "FROM system.main.duckdb_columns() ORDER BY database_name, schema_name, table_name, column_index"
@@ -116,11 +129,11 @@ class Snapshot:
                 found.setdefault((database, schema, table), []).append((column, type_, bool(nullable), bool(generated)))
         result: dict[str, Schema] = {}
         for name in names:
-            parts = tuple(name.lower().split("."))
-            wanted = (here[0].lower(), here[1].lower())[: max(3 - len(parts), 0)] + parts
+            parts = tuple(fold(name).split("."))
+            wanted = (fold(here[0]), fold(here[1]))[: max(3 - len(parts), 0)] + parts
             for path, columns in found.items():
-                if tuple(part.lower() for part in path) == wanted:
-                    result[name] = Schema(path, tuple(columns))
+                if tuple(fold(part) for part in path) == wanted:
+                    result[name] = Schema(path, tuple(columns), tables[path])
         return result
 
     def run(self, plan: Plan) -> duckdb.DuckDBPyRelation:
@@ -134,7 +147,7 @@ def refuse_shadowing(connection: duckdb.DuckDBPyConnection) -> None:
         ("type", "SELECT type_name FROM system.main.duckdb_types() WHERE NOT internal"),
     ):
         for (name,) in connection.execute(query).fetchall():
-            if name.lower() in built_in(kind):
+            if fold(name) in built_in(kind):
                 raise Refused(
                     "name_shadowed",
                     f"the database has a {kind} named {name!r}, as a built-in is",
@@ -163,23 +176,76 @@ def built_in(kind: str) -> frozenset[str]:
     column, table = ("function_name", "duckdb_functions") if kind == "macro" else ("type_name", "duckdb_types")
     with _parser_lock:
         return frozenset(
-            name.lower() for (name,) in parser().execute(f"SELECT DISTINCT {column} FROM {table}()").fetchall()
+            fold(name) for (name,) in parser().execute(f"SELECT DISTINCT {column} FROM {table}()").fetchall()
         )
 
 
-def confirm(plan: Plan) -> None:
-    """Let DuckDB's own parser read the generated SQL, and check that it reads one SELECT of what the plan is made of.
-
-    Needs:   the SQL that was generated from the algebra
-    Gives:   it is one SELECT that reads the plan's tables by their three-part names, calls only the listed functions, and
-             has no table function and no other statement in it
-    Proof:   every node of the engine's parse tree is visited; a generator that wrote something else is found out here
-    Checked: test_backends
-    """
+def reads(text: str) -> dict[str, Any]:
+    """What DuckDB's own parser makes of a text. It is parsed and not run."""
     with _parser_lock:
-        row = parser().execute("SELECT json_serialize_sql(?)", [plan.inner]).fetchone()
+        row = parser().execute("SELECT json_serialize_sql(?)", [text]).fetchone()
     tree: dict[str, Any] = json.loads(row[0]) if row else {"error": True}
+    return tree
+
+
+def second_opinion(text: str) -> None:
+    """Refuse what DuckDB would not read as one SELECT: then our parser has read something else into it."""
+    tree = reads(text)
     if tree.get("error") or len(tree["statements"]) != 1:
+        raise Refused("syntax", "DuckDB would not accept this query", "Check the spelling and the brackets.")
+    if any(node.get("export_state") for node in nodes(tree)):
+        raise Refused("not_supported", "EXPORT_STATE is not supported", "Leave it out.")
+
+
+class Shadow:
+    """An instance of our own with the schema and no rows: what fails here fails on account of its text."""
+
+    def __init__(self, schemas: Mapping[str, Schema]) -> None:
+        self._schemas = schemas
+        self._empty: duckdb.DuckDBPyConnection | None = None
+        self._lock = threading.Lock()
+
+    def _make(self) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(":memory:", config=CONFIG)
+        for catalog in {schema.path[0] for schema in self._schemas.values()} - {"memory"}:
+            connection.execute(f"ATTACH ':memory:' AS {quoted(catalog)}")
+        for schema in self._schemas.values():
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema.path[0])}.{quoted(schema.path[1])}")
+            columns = ", ".join(f"{quoted(name)} {type_}" for name, type_, _, _ in schema.columns)
+            connection.execute(f"CREATE TABLE {'.'.join(map(quoted, schema.path))} ({columns})")
+        return connection
+
+    def confirm(self, plan: Plan) -> None:
+        """Let DuckDB read the generated SQL and run it on empty tables, and check that it is made of what was planned.
+
+        Needs:   the SQL that was generated from the algebra, and the schema that it is for
+        Gives:   it is one SELECT that reads the plan's tables by their three-part names, calls only the listed functions,
+                 has no table function and no other statement in it; and it does not fail on account of its text
+        Proof:   every node of the engine's parse tree is visited; a generator that wrote something else is found out
+                 here. The empty tables know nothing about anyone, so a failure there is a refusal and costs nothing
+        Checked: test_backends
+        """
+        tree = reads(plan.inner)
+        if tree.get("error"):
+            raise Refused(
+                "too_deep", "the query is nested too deep for the engine", "Use fewer operators in one place."
+            )
+        check(tree, plan)
+        with self._lock:
+            try:
+                if self._empty is None:
+                    self._empty = self._make()
+                rows = self._empty.execute(plan.inner).fetchall()
+            except duckdb.Error:
+                raise Refused(
+                    "engine_cannot", "the engine cannot run this query, whatever the data", "Simplify it."
+                ) from None
+        if len(rows) != plan.keys.count:
+            raise AssertionError("the generated SQL does not give one row for each key")
+
+
+def check(tree: Mapping[str, Any], plan: Plan) -> None:
+    if len(tree["statements"]) != 1:
         raise AssertionError("the generated SQL is not one SELECT")
     for node in nodes(tree["statements"][0]):
         match node.get("type"):
@@ -188,10 +254,14 @@ def confirm(plan: Plan) -> None:
                 if path not in plan.tables and not (path[:2] == ("", "") and path[2] in STEPS):
                     raise AssertionError("the generated SQL reads a table that is not in the plan")
             case "FUNCTION" | "WINDOW_AGGREGATE":
-                if node["function_name"].lower() not in CALLS:
+                if fold(node["function_name"]) not in CALLS:
                     raise AssertionError(f"the generated SQL calls {node['function_name']}")
             case "TABLE_FUNCTION" | "PIVOT" | "SHOW_REF" | "COLUMN_DATA" | "DELIM_GET":
                 raise AssertionError("the generated SQL reads something that is not a table")
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
@@ -220,4 +290,4 @@ def cannot_open(path: Path | None, error: Exception) -> Error:
     return Refused("database_unreadable", f"{str(path)!r} cannot be opened as a DuckDB database", "Check the file.")
 
 
-__all__ = ["DuckDB", "Failed", "Snapshot", "confirm"]
+__all__ = ["DuckDB", "Shadow", "Snapshot", "second_opinion"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,8 +52,19 @@ def privacy(command: F) -> F:
 
 
 def session(db: str, policy: str | None, ledger: str | None, analyst: str | None) -> dpsql.Session:
+    if not Path(db).name:
+        raise Refused("database_missing", f"there is no database {db!r}", "Pass the path of a DuckDB file.")
     found = policy if policy is not None else Path(db).with_suffix(".policy.toml")
     return dpsql.connect(db, policy=found, ledger=ledger, analyst=analyst)
+
+
+def scalar(cell: Any) -> Any:
+    """A cell as JSON knows it: decimals are numbers, an unbounded error bar is null, dates are text."""
+    if isinstance(cell, Decimal):
+        cell = float(cell)
+    if isinstance(cell, float) and not math.isfinite(cell):
+        return None
+    return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -123,11 +136,10 @@ def sql(
     match form:
         case "json":
             loss = vars(answer.loss)
-            rows, errors = list(answer), answer.errors
+            rows, errors = ([[scalar(c) for c in row] for row in table] for table in (answer, answer.errors))
             click.echo(
                 json.dumps(
-                    {"columns": answer.columns, "rows": rows, "errors": errors, "loss": loss, "notes": answer.notes},
-                    default=str,
+                    {"columns": answer.columns, "rows": rows, "errors": errors, "loss": loss, "notes": answer.notes}
                 )
             )
         case "csv":

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from dpsql import accountant, functions, ledger
 from dpsql import compile as compiler
-from dpsql.backends.duckdb import DuckDB, confirm
+from dpsql.backends.duckdb import DuckDB, Shadow
 from dpsql.finish import Scratch
 from dpsql.mechanisms import MECHANISMS
 from dpsql.release import release
@@ -20,7 +20,7 @@ OBLIGATIONS: tuple[object, ...] = (
     *compiler.PASSES,
     Session.sql,
     DuckDB.snapshot,
-    confirm,
+    Shadow.confirm,
     ledger,
     release,
     *MECHANISMS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from dpsql.accountant import Charge, units
+from dpsql.accountant import Currency
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Gaussian:
 
     name: ClassVar[Literal["gaussian"]] = "gaussian"
     norm: ClassVar[Literal[1, 2]] = 2
+    currency: ClassVar[Currency] = "mu^2"
 
     @classmethod
     def calibrate(cls, sensitivities: Sequence[int], mu: float) -> tuple[Gaussian, ...]:
@@ -36,8 +37,8 @@ class Gaussian:
         return tuple(cls(math.nextafter(d / mu * grow, math.inf) * (1 + 2**-50), d) for d in sensitivities)
 
     @property
-    def charge(self) -> Charge:
-        return Charge("mu^2", units((self.sensitivity / Fraction(self.scale)) ** 2))
+    def loss(self) -> Fraction:
+        return (self.sensitivity / Fraction(self.scale)) ** 2
 
     @property
     def deviation(self) -> float:

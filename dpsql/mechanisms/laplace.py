@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from dpsql.accountant import Charge, units
+from dpsql.accountant import Currency
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Laplace:
 
     name: ClassVar[Literal["laplace"]] = "laplace"
     norm: ClassVar[Literal[1, 2]] = 1
+    currency: ClassVar[Currency] = "epsilon"
 
     @classmethod
     def calibrate(cls, sensitivities: Sequence[int], epsilon: Fraction) -> tuple[Laplace, ...]:
@@ -35,8 +36,8 @@ class Laplace:
         return tuple(cls(round_up(len(sensitivities) * d / epsilon), d) for d in sensitivities)
 
     @property
-    def charge(self) -> Charge:
-        return Charge("epsilon", units(self.sensitivity / Fraction(self.scale)))
+    def loss(self) -> Fraction:
+        return self.sensitivity / Fraction(self.scale)
 
     @property
     def deviation(self) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dpsql.accountant import Charge, mu_of
+from dpsql.accountant import Charge, mu_of, units
 from dpsql.algebra import scans
-from dpsql.catalog import Catalog, Table, path_to_person
+from dpsql.catalog import Catalog, Table, fold, path_to_person
 from dpsql.errors import Refused
 from dpsql.mechanisms import Gaussian, Laplace, Mechanism
 from dpsql.passes.limit import Limited
@@ -34,8 +34,7 @@ def allot(limited: Limited, catalog: Catalog, epsilon: Fraction, delta: Fraction
         mechanisms = Gaussian.calibrate(sensitivities, mu_of(epsilon, delta))
     if max(mechanism.scale for mechanism in mechanisms) > MAX_SCALE:
         raise Refused("noise_too_large", "the noise would be larger than any answer", "Ask for a larger epsilon.")
-    charges = [mechanism.charge for mechanism in mechanisms]
-    charge = Charge(charges[0].currency, sum(c.amount for c in charges), sum(c.delta for c in charges))
+    charge = Charge(mechanisms[0].currency, units(sum((m.loss for m in mechanisms), Fraction(0))))
     top = [s.table for s in scans(split.tracked.relation)]
     notes = (
         *split.notes,
@@ -60,4 +59,4 @@ def allot(limited: Limited, catalog: Catalog, epsilon: Fraction, delta: Fraction
 
 def reached(table: Table, catalog: Catalog) -> list[Table]:
     """The tables that finding a row's person may read."""
-    return [table, *(catalog.tables[link.table.lower()] for _, link in path_to_person(table, catalog.tables))]
+    return [table, *(catalog.tables[fold(link.table)] for _, link in path_to_person(table, catalog.tables))]

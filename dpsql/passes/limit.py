@@ -99,7 +99,7 @@ def inner(split: Split, max_rows: int, norm: int) -> exp.Select:
         )
         query = query.from_(split.keys.select().subquery(quoted("keys")))
         query = query.join(totals.subquery(quoted("totals")), on=on, join_type="left")
-        query = query.order_by(exp.Ordered(this=name("row", "keys"), nulls_first=False))
+        query = query.order_by(exp.Ordered(this=name("row", "keys"), desc=False, nulls_first=False))
     else:
         query = exp.select(*(huge(total_of(name(c))).as_(c, quoted=True) for i, s in blocks for c in s.columns(i)))
         query = query.from_(step("limited"))
@@ -137,9 +137,9 @@ def steps(split: Split, max_rows: int, norm: int) -> list[tuple[str, exp.Select]
     roots = exp.select(exp.Star(), root(norm).as_("root", quoted=True))
     limited = exp.select(*by_person)
     for i, s in blocks:
-        all_of_it = scaled(times(name(f"c{i}"), s.weight), max_rows, norm)
+        all_of_it = scaled(f"c{i}", s.weight, max_rows, norm)
         if s.pair:
-            above = scaled(times(name(f"a{i}"), s.fine), max_rows, norm)
+            above = scaled(f"a{i}", s.fine, max_rows, norm)
             rest = exp.Sub(this=all_of_it, expression=above.copy())
             limited = limited.select(above.as_(f"a{i}", quoted=True), rest.as_(f"b{i}", quoted=True))
         else:
@@ -205,9 +205,8 @@ def root(norm: int) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=test, true=value) for test, value in arms], default=size.copy())
 
 
-def scaled(value: exp.Expr, max_rows: int, norm: int) -> exp.Expr:
+def scaled(column: str, factor: int, max_rows: int, norm: int) -> exp.Expr:
+    """factor * column, and if the person is above the limit times max_rows / root, rounded down."""
     within = exp.LTE(this=name("size"), expression=number(max_rows**norm))
-    down = exp.IntDiv(
-        this=exp.Paren(this=exp.Mul(this=value.copy(), expression=number(max_rows))), expression=name("root")
-    )
-    return exp.Case(ifs=[exp.If(this=within, true=value)], default=down)
+    down = exp.IntDiv(this=exp.Paren(this=times(name(column), factor * max_rows)), expression=name("root"))
+    return exp.Case(ifs=[exp.If(this=within, true=times(name(column), factor))], default=down)

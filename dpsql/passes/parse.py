@@ -11,6 +11,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
+from dpsql.catalog import encodable
 from dpsql.errors import Refused
 
 MAX_BYTES, MAX_TOKENS, MAX_DEPTH = 64_000, 5_000, 100
@@ -107,7 +108,9 @@ def parse(text: str) -> Parsed:
              resolved algebra, so a misreading by this parser can change the question but not the guarantee
     Checked: test_parse, specs/refusals.md
     """
-    if not isinstance(text, str) or len(text.encode("utf-8", "replace")) > MAX_BYTES:
+    if not isinstance(text, str) or not encodable(text):
+        raise Refused("syntax", "the query is not a text in Unicode", "Pass SQL as a str.")
+    if len(text.encode("utf-8")) > MAX_BYTES:
         raise Refused("too_long", f"the query is longer than {MAX_BYTES} bytes", "Shorten it.")
     try:
         tokens = sqlglot.tokenize(text, dialect="duckdb")

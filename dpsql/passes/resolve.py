@@ -14,7 +14,7 @@ from sqlglot import exp
 from dpsql import algebra
 from dpsql.aggregates import AGGREGATES
 from dpsql.algebra import Aggregate, Call, Column, Expr, Filter, Join, Literal, Relation, Scan, call, constant
-from dpsql.catalog import BOOLEAN, Catalog, Table, Type
+from dpsql.catalog import BOOLEAN, LARGEST, Catalog, Table, Type, fold
 from dpsql.errors import Refused
 from dpsql.functions import Facts
 from dpsql.passes.parse import Parsed, describe, position
@@ -67,10 +67,10 @@ class Scope:
     used: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, alias: str, table: Table, node: exp.Expr) -> None:
-        if alias.lower() in self.tables:
+        if fold(alias) in self.tables:
             refuse("duplicate_alias", f"{alias!r} stands twice in FROM", "Give each table an alias of its own.", node)
-        self.tables[alias.lower()] = (alias, table)
-        self.used[alias.lower()] = []
+        self.tables[fold(alias)] = (alias, table)
+        self.used[fold(alias)] = []
 
     def unknown(self, node: exp.Column) -> bool:
         """Whether a name is no column of FROM, and so may be one of the SELECT list."""
@@ -78,8 +78,8 @@ class Scope:
         return qualifier is None and not any(table.column(node.name) for _, table in self.tables.values())
 
     def scan(self, alias: str) -> Scan:
-        written, table = self.tables[alias.lower()]
-        return Scan(table, written, tuple(self.used[alias.lower()]))
+        written, table = self.tables[fold(alias)]
+        return Scan(table, written, tuple(self.used[fold(alias)]))
 
 
 def refuse(code: str, message: str, hint: str = "", node: exp.Expr | None = None) -> NoReturn:
@@ -143,7 +143,7 @@ def resolve(parsed: Parsed, catalog: Catalog) -> Resolved:
     )
     # DuckDB lets HAVING and ORDER BY use the names of the SELECT list, behind those of the tables' columns.
     above.names = {
-        alias.name.lower(): output.expression for (_, alias), output in zip(selected, outputs, strict=True) if alias
+        fold(alias.name): output.expression for (_, alias), output in zip(selected, outputs, strict=True) if alias
     }
     condition = boolean(above.lower(take(having, "this")[0]), "HAVING", having) if having else None
     ordering = tuple(ordered(item, above, outputs) for item in take(order, "expressions")[0]) if order else ()
@@ -187,17 +187,17 @@ def table(node: exp.Expr, scope: Scope, catalog: Catalog) -> str:
     if not isinstance(name, exp.Identifier):
         refuse("not_supported", f"{describe(name)} in FROM is not supported", "Name a table.", node)
     written = ".".join(part.name for part in (database, schema, name) if part)
-    parts = tuple(part.name.lower() for part in (database, schema, name) if part)
+    parts = tuple(fold(part.name) for part in (database, schema, name) if part)
     found = catalog.table(written) or next(
         (
             t
             for t in catalog.tables.values()
-            if len(parts) > 1 and tuple(p.lower() for p in t.path)[-len(parts) :] == parts
+            if len(parts) > 1 and tuple(fold(p) for p in t.path)[-len(parts) :] == parts
         ),
         None,
     )
     if found is None:
-        near = difflib.get_close_matches(written.lower(), catalog.tables, n=1)
+        near = difflib.get_close_matches(fold(written), catalog.tables, n=1)
         known = ", ".join(t.name for t in catalog.tables.values())
         refuse(
             "table_unknown",
@@ -235,9 +235,9 @@ def column(node: exp.Column, scope: Scope) -> Column:
     name, qualifier = take(node, "this", "table")
     if not isinstance(name, exp.Identifier):
         refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", node)
-    if qualifier is not None and qualifier.name.lower() not in scope.tables:
+    if qualifier is not None and fold(qualifier.name) not in scope.tables:
         refuse("table_unknown", f"{qualifier.name!r} is not a table of FROM", "Use the alias that stands there.", node)
-    places = [qualifier.name.lower()] if qualifier is not None else list(scope.tables)
+    places = [fold(qualifier.name)] if qualifier is not None else list(scope.tables)
     found = [(place, known) for place in places if (known := scope.tables[place][1].column(name.name)) is not None]
     if not found:
         names = [c.name for place in places for c in scope.tables[place][1].columns.values()]
@@ -418,7 +418,7 @@ def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) 
                 refuse("position_invalid", f"GROUP BY {item.this} is not a column of the SELECT list", "", item)
             item = selected[place - 1][0]
         elif isinstance(item, exp.Column) and scope.unknown(item):
-            item = next((n for n, alias in selected if alias and alias.name.lower() == item.name.lower()), item)
+            item = next((n for n, alias in selected if alias and fold(alias.name) == fold(item.name)), item)
         if not isinstance(item, exp.Column):
             refuse(
                 "key_not_supported",
@@ -428,7 +428,7 @@ def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) 
             )
         key = column(item, scope)
         alias, _, bare = key.name.partition(".")
-        declared = scope.tables[alias.lower()][1].columns[bare.lower()]
+        declared = scope.tables[fold(alias)][1].columns[fold(bare)]
         if declared.domain is None and declared.type != BOOLEAN:
             refuse(
                 "domain_missing",
@@ -456,8 +456,8 @@ class Above:
             case exp.Star():
                 refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", node)
             case exp.Column():
-                if node.name.lower() in self.names and self.scope.unknown(node):
-                    return self.names[node.name.lower()]
+                if fold(node.name) in self.names and self.scope.unknown(node):
+                    return self.names[fold(node.name)]
                 key = column(node, self.scope)
                 if key not in self.keys:
                     refuse(
@@ -492,6 +492,15 @@ class Above:
                 range_hint(lowered),
                 node,
             )
+        if name != "count" and lowered is not None and lowered.facts.range:
+            low, high = lowered.facts.range
+            if max(-low, high) > LARGEST:
+                refuse(
+                    "may_overflow",
+                    f"the values of {name}({label(node.this)}) may be too large",
+                    "Divide by more.",
+                    node,
+                )
         return Aggregate(name, lowered, facts)
 
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.algebra import Aggregate, Call, Column, Expr, Literal, conjuncts, name, plain
-from dpsql.catalog import BOOLEAN, DOUBLE, Table, Type, Value
+from dpsql.catalog import BOOLEAN, DOUBLE, Table, Type, Value, fold
 from dpsql.errors import Refused
 from dpsql.functions import cast
 from dpsql.passes.resolve import MAX_KEYS, RULES, Resolved, aggregates
@@ -81,7 +81,7 @@ def serves(have: Summand, needed: Summand) -> bool:
 def domain_of(key: Column, resolved: Resolved) -> tuple[Table, str, tuple[Value, ...]]:
     alias, _, bare = key.name.partition(".")
     scan = next(s for s in algebra.scans(resolved.relation) if s.alias == alias)
-    declared = scan.table.columns[bare.lower()]
+    declared = scan.table.columns[fold(bare)]
     values: tuple[Value, ...] = declared.domain if declared.domain is not None else (False, True)
     if declared.nullable and not rejects_null(resolved, key):
         values = (*values, None)
@@ -157,7 +157,7 @@ def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate
         query = query.where(render(resolved.having))
     for item in resolved.order:
         query = query.order_by(exp.Ordered(this=render(item.by), desc=item.descending, nulls_first=item.nulls_first))
-    query = query.order_by(exp.Ordered(this=name("row"), nulls_first=False))
+    query = query.order_by(exp.Ordered(this=name("row"), desc=False, nulls_first=False))
     if resolved.limit is not None:
         query = query.limit(resolved.limit)
     return query.offset(resolved.offset) if resolved.offset else query
@@ -214,7 +214,7 @@ def notes(resolved: Resolved, summands: list[Summand]) -> tuple[str, ...]:
     ]
     for key in resolved.keys:
         table, column, values = domain_of(key, resolved)
-        declared = table.columns[column.lower()]
+        declared = table.columns[fold(column)]
         if declared.type != BOOLEAN:
             rest = "counted under NULL" if None in values else "left out"
             result.append(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
 from dpsql.algebra import Call, Column, Expr, Filter, Join, Owned, Relation, Scan, conjuncts, scans
-from dpsql.catalog import Catalog, Reference, path_to_person
+from dpsql.catalog import Catalog, Reference, fold, path_to_person
 from dpsql.errors import Refused
 from dpsql.passes.resolve import Resolved
 
@@ -39,7 +40,7 @@ def track(resolved: Resolved, catalog: Catalog) -> Tracked:
         )
     path = tuple(path_to_person(top.table, catalog.tables))
     root = path[-1][1].table if path else top.table.name
-    owned = Owned(top, path, catalog.tables[root.lower()])
+    owned = Owned(top, path, catalog.tables[fold(root)])
     return Tracked(own(resolved.relation, owned), owned.person, resolved)
 
 
@@ -52,10 +53,9 @@ def find_top(relation: Relation, resolved: Resolved) -> Scan | None:
             return find_top(source, resolved)
         case Join(left, Scan() as right, on):
             top = find_top(left, resolved)
-            if right.table.person is None:
-                return top
-            if top is None:
-                return right
+            if right.table.person is None or top is None:
+                narrow(right, on)
+                return top or (right if right.table.person is not None else None)
             if any(follows(right, other, on) for other in scans(left)):
                 return top
             if follows(top, right, on):
@@ -75,26 +75,42 @@ def find_top(relation: Relation, resolved: Resolved) -> Scan | None:
 def follows(child: Scan, parent: Scan, on: Expr) -> bool:
     """Whether the condition holds only where the child's row references the parent's row."""
     link = child.table.person
-    if not isinstance(link, Reference) or link.table.lower() != parent.table.name.lower():
+    if not isinstance(link, Reference) or fold(link.table) != fold(parent.table.name):
         return False
-    equal = {
-        frozenset((a.name.lower(), b.name.lower()))
-        for part in conjuncts(on)
-        if isinstance(part, Call) and part.function == "="
-        for a, b in [part.arguments]
-        if isinstance(a, Column) and isinstance(b, Column)
-    }
+    equal = set(equalities(on))
     return all(
         raw(child, own)
         and raw(parent, other)
-        and frozenset((f"{child.alias}.{own}".lower(), f"{parent.alias}.{other}".lower())) in equal
+        and frozenset((fold(f"{child.alias}.{own}"), fold(f"{parent.alias}.{other}"))) in equal
         for own, other in zip(link.columns, link.referenced, strict=True)
     )
 
 
+def equalities(on: Expr) -> Iterator[frozenset[str]]:
+    """The pairs of columns that a condition equates."""
+    for part in conjuncts(on):
+        match part:
+            case Call("=", (Column(a, _), Column(b, _)), _):
+                yield frozenset((fold(a), fold(b)))
+
+
+def narrow(right: Scan, on: Expr) -> None:
+    """A join without an equality could make one person's rows many and the query slow, which a clock would tell."""
+
+    def mine(column: str) -> bool:
+        return column.startswith(f"{fold(right.alias)}.")
+
+    if not any(len(pair) == 2 and sum(map(mine, pair)) == 1 for pair in equalities(on)):
+        raise Refused(
+            "join_too_wide",
+            f"the join with {right.alias} equates none of its columns with one of the tables before it",
+            "Join public tables on a column: ON country.name = orders.country AND ...",
+        )
+
+
 def raw(scan: Scan, column: str) -> bool:
     """A declared range or domain changes cells, and then equality of columns is not equality of references."""
-    declared = scan.table.columns[column.lower()]
+    declared = scan.table.columns[fold(column)]
     return declared.between is None and declared.domain is None
 
 
