@@ -13,10 +13,15 @@ class Noisy:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
     def __len__(self) -> int: ...
 
-def add_noise(exact: _Stream, mechanism: Literal["laplace", "gaussian"], scales: Sequence[float]) -> Noisy:
-    """Adds fresh noise to each value of each column: `scales[i]` is the scale for column i.
+def add_noise(
+    exact: _Stream, mechanism: Literal["laplace", "gaussian"], scales: Sequence[float], threshold: int | None = None
+) -> Noisy:
+    """Adds fresh noise to the last columns: `scales` are theirs, in order.
 
-    `exact` has columns of type decimal128(38, 0) without NULL. It is read to its end.
+    With a threshold, the columns before them are keys, of any type, and only rows whose first noisy value reaches
+    the threshold are kept.
+
+    The columns to be noised have type decimal128(38, 0) and no NULL. `exact` is read to its end.
 
     Raises ValueError for an input that is not so, or a scale outside 2^-200 ... 2^100, or an exact value
     above 2^120; RuntimeError if the operating system gives no random bits, or if a noisy value has more

@@ -130,6 +130,7 @@ class Defaults:
     delta: Fraction | None = None
     max_epsilon: Fraction | None = None
     max_rows_contributed: int | None = None
+    max_groups_contributed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -253,13 +254,18 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
         raise wrong("budget.delta", "must lie between 0 and 1, and for gdp above 1e-30", "A usual value is 1e-6.")
     epsilon = within("budget.epsilon", number("budget.epsilon", raw["epsilon"]), "1e-6", "1e21")
     budget = Budget(epsilon, delta, accounting)
-    given = only("defaults", top.get("defaults", {}), "epsilon delta max_epsilon max_rows_contributed")
-    limit = given.get("max_rows_contributed")
+    given = only(
+        "defaults", top.get("defaults", {}), "epsilon delta max_epsilon max_rows_contributed max_groups_contributed"
+    )
+    rows, groups = (
+        whole(f"defaults.{name}", given[name]) if given.get(name) is not None else None
+        for name in ("max_rows_contributed", "max_groups_contributed")
+    )
     default, least, most = (
         within(f"defaults.{name}", number(f"defaults.{name}", given[name]), low, high) if name in given else None
         for name, low, high in (("epsilon", "1e-9", "1e21"), ("delta", "1e-30", "0.5"), ("max_epsilon", "1e-9", "1e21"))
     )
-    defaults = Defaults(default, least, most, None if limit is None else whole("defaults.max_rows_contributed", limit))
+    defaults = Defaults(default, least, most, rows, groups)
     analysts = {
         name: within(
             f"analysts.{name}.epsilon",

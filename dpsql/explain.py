@@ -8,7 +8,7 @@ import numpy as np
 
 from dpsql.accountant import Loss
 from dpsql.estimate import interval, shape
-from dpsql.plan import Linear, Plan
+from dpsql.plan import Linear, Plan, PublicKeys
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,11 @@ class Explanation:
     def __str__(self) -> str:
         plan = self.plan
         delta = f", delta {float(plan.delta):.3g}" if plan.delta else ""
-        shown = f"{plan.keys.count:,}, all of them shown, each with noise of its own" if plan.keys.columns else "one"
+        shown = "one"
+        if plan.threshold:
+            shown = f"those with about {plan.threshold.least:,} persons or more; at most {plan.threshold.keys:,} of one person"
+        elif isinstance(plan.keys, PublicKeys) and plan.keys.columns:
+            shown = f"{plan.keys.count:,}, all of them shown, each with noise of its own"
         lines = [
             f"cost      epsilon {float(plan.epsilon):g}{delta}: {self.loss.currency} {self.loss.amount:.6g}; "
             f"the budget has room for {self.repeats:,} of these",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
-from dpsql.plan import Plan
+from dpsql.plan import Plan, PrivateKeys
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,7 +48,14 @@ class Scratch:
         number = next(self._numbers)
         with self._lock, self._connection.cursor() as cursor:
             cursor.register("noisy", noisy)
-            cursor.execute(f'CREATE TABLE released_{number} AS SELECT * FROM "noisy"')
+            # Private keys come in the engine's order, which other people's rows decide; public ones in their own.
+            keys = plan.keys.columns if isinstance(plan.keys, PrivateKeys) else ()
+            casts = ", ".join(f'CAST("{key}" AS {type_.sql}) AS "{key}"' for key, type_ in keys)
+            order = ", ".join(f'"{key}" ASC NULLS LAST' for key, _ in keys)
+            cursor.execute(
+                f"CREATE TABLE released_{number} AS SELECT * "
+                + (f'REPLACE ({casts}) FROM "noisy" ORDER BY {order}' if keys else 'FROM "noisy"')
+            )
             cursor.unregister("noisy")
             cursor.execute(
                 f'CREATE TABLE answer_{number} AS WITH "released" AS '

@@ -168,7 +168,7 @@ class Ledger:
         """Charge a plan, durably, before any row is read; returns the run's identity."""
         query, charge = str(uuid.uuid4()), plan.charge
         assert charge.currency == self.currency
-        record = json.dumps([[m.name, m.scale.hex(), m.sensitivity] for m in plan.mechanisms])
+        record = json.dumps([[m.name, m.scale.hex(), str(m.sensitivity)] for m in plan.noises])
         with self._transaction("BEGIN IMMEDIATE") as db:
             if self._account(db)[5:] != (str(self._total.amount), str(self._total.delta)):
                 raise corrupt(self._path)

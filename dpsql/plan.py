@@ -18,7 +18,7 @@ from dpsql.accountant import Charge
 from dpsql.algebra import Expr
 from dpsql.catalog import DOUBLE, Type, Value
 from dpsql.functions import Facts
-from dpsql.mechanisms import Mechanism
+from dpsql.mechanisms import Mechanism, Threshold
 
 FINE = 2**20  # a person's sums are scaled down in steps no coarser than this part of a row
 
@@ -108,7 +108,14 @@ def sum_of(summand: Summand, columns: tuple[str, ...]) -> Linear:
 
 
 @dataclass(frozen=True)
-class Keys:
+class PrivateKeys:
+    """The groups are in the data, and shown if enough persons have them: each column's name and type."""
+
+    columns: tuple[tuple[str, Type], ...]
+
+
+@dataclass(frozen=True)
+class PublicKeys:
     """The groups: each column's name, type and all the values that are shown. Their product is known beforehand."""
 
     columns: tuple[tuple[str, Type, tuple[Value, ...]], ...]
@@ -152,6 +159,9 @@ def typed(value: Value, type_: Type) -> exp.Expr:
     return exp.Cast(this=shown, to=exp.DataType.build(type_.sql, dialect="duckdb"))
 
 
+Keys = PublicKeys | PrivateKeys
+
+
 @dataclass(frozen=True)
 class Output:
     """A column of the answer; `expression` has aggregates for leaves where it was computed from released sums."""
@@ -169,6 +179,7 @@ class Plan:
     keys: Keys
     summands: tuple[Summand, ...]
     mechanisms: tuple[Mechanism, ...]
+    threshold: Threshold | None
     outer: str
     outputs: tuple[Output, ...]
     estimates: Mapping[algebra.Aggregate, Estimate]
@@ -180,9 +191,15 @@ class Plan:
 
     @property
     def noise(self) -> dict[str, Mechanism]:
-        """The mechanism of each released column."""
-        return {
+        """The mechanism of each released column, in the order of `inner`; the persons of private keys come first."""
+        persons: dict[str, Mechanism] = {"persons": self.threshold.noise} if self.threshold else {}
+        return persons | {
             column: mechanism
             for index, (summand, mechanism) in enumerate(zip(self.summands, self.mechanisms, strict=True))
             for column in summand.columns(index)
         }
+
+    @property
+    def noises(self) -> tuple[Mechanism, ...]:
+        """The mechanisms that are charged: one for each block, and that of the threshold."""
+        return (*self.mechanisms, *([self.threshold.noise] if self.threshold else []))

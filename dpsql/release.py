@@ -6,7 +6,7 @@ from typing import Protocol
 
 from dpsql._native import Noisy, add_noise
 from dpsql.errors import Failed
-from dpsql.plan import Plan
+from dpsql.plan import Plan, PublicKeys
 
 
 class Stream(Protocol):
@@ -16,14 +16,17 @@ class Stream(Protocol):
 def release(plan: Plan, exact: Stream) -> Noisy:
     """Add the plan's noise to the integers that its inner query gave.
 
-    Needs:   the rows of `plan.inner`, one for each key, integer columns in the order of `plan.noise`; a durable charge
-    Gives:   the same table with noise of the plan's mechanisms and scales in every cell; the exact one is gone
-    Proof:   one native call reads the stream, draws each cell's noise on its own and returns only sums; it is given the
-             mechanisms that were charged, and a table of another size or with a NULL is an error
+    Needs:   the rows of `plan.inner`: one for each key, integer columns in the order of `plan.noise`, and private keys
+             before them; a durable charge
+    Gives:   the same table with noise of the plan's mechanisms and scales in every cell, and of private keys only the rows
+             whose noisy number of persons reaches the threshold; the exact table is gone
+    Proof:   one native call reads the stream, draws each cell's noise on its own and returns only noisy rows; it is given
+             the mechanisms that were charged, and a table of another size or with a NULL is an error
     Checked: test_mechanisms, test_record_play
     """
     noise = list(plan.noise.values())
-    noisy = add_noise(exact, noise[0].name, [mechanism.scale for mechanism in noise])
-    if len(noisy) != plan.keys.count:
+    least = plan.threshold.least if plan.threshold else None
+    noisy = add_noise(exact, noise[0].name, [mechanism.scale for mechanism in noise], least)
+    if isinstance(plan.keys, PublicKeys) and len(noisy) != plan.keys.count:
         raise Failed
     return noisy

@@ -234,9 +234,9 @@ def privacy(policy: Policy, epsilon: float | None, delta: float | None) -> tuple
         raise Refused(
             "epsilon_invalid", "epsilon must lie between 1e-9 and 1e21", "A usual value is between 0.1 and 1."
         )
-    if policy.budget.accounting == "pure":
+    if not policy.budget.delta:  # then the ledger is pure
         if delta:
-            raise Refused("delta_invalid", "a pure ledger has no use for delta", "Leave delta out.")
+            raise Refused("delta_invalid", "the budget has no delta", "Leave delta out.")
         return wanted, Fraction(0)
     share = (
         Fraction(str(delta))

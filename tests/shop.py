@@ -25,7 +25,7 @@ PUBLIC = {"country": [("de", 0.19), ("fr", 0.2), ("it", 0.22)]}
 POLICY: dict[str, Any] = {
     "dataset": {"id": "shop"},
     "budget": {"epsilon": 1e15, "delta": 1e-6, "accounting": "gdp"},
-    "defaults": {"epsilon": 1.0, "max_rows_contributed": 16},
+    "defaults": {"epsilon": 1.0, "max_rows_contributed": 16, "max_groups_contributed": 5},
     "tables": {
         "customer": {
             "person": "id",
@@ -64,7 +64,7 @@ def policy(**budget: Any) -> dict[str, Any]:
 
 
 def pure() -> dict[str, Any]:
-    return {**POLICY, "budget": {"epsilon": 1e15, "accounting": "pure"}}
+    return {**POLICY, "budget": {"epsilon": 1e15, "delta": 1e-6, "accounting": "pure"}}
 
 
 def database(rows: Rows) -> duckdb.DuckDBPyConnection:

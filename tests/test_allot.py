@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_lemmas import QUERIES, catalog
 
-from dpsql.accountant import UNIT, mu_of
+from dpsql.accountant import UNIT, mu_of, units
 from dpsql.compile import compile
 from dpsql.plan import Plan
 
@@ -18,7 +18,7 @@ COLUMNS = ["quantity", "amount", "weight", "quantity * 2", "amount * quantity", 
 
 
 def plan(query: str, ledger: str, epsilon: str = "1", delta: str = "1e-8") -> Plan:
-    return compile(query, catalog(ledger), Fraction(epsilon), Fraction(delta) if ledger == "gdp" else Fraction(0))
+    return compile(query, catalog(ledger), Fraction(epsilon), Fraction(delta))
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -27,12 +27,15 @@ def test_charge(query: str, epsilon: str) -> None:
     """The charge is what the sampled scales cost, never more than what was asked for, and hardly less."""
     for ledger in ("pure", "gdp"):
         made = plan(query, ledger, epsilon)
-        ratios = [m.sensitivity / Fraction(m.scale) for m in made.mechanisms]
+        ratios = [m.sensitivity / Fraction(m.scale) for m in made.noises]
         lost = sum(ratios) if ledger == "pure" else sum(r * r for r in ratios)
-        asked = Fraction(epsilon) if ledger == "pure" else Fraction(mu_of(Fraction(epsilon), Fraction("1e-8"))) ** 2
+        noise = Fraction("1e-8") * (Fraction(55, 100) if made.threshold else 1)
+        asked = Fraction(epsilon) if ledger == "pure" else Fraction(mu_of(Fraction(epsilon), noise)) ** 2
         assert lost * UNIT <= made.charge.amount < lost * UNIT + 1
         assert asked * Fraction(999_999, 1_000_000) <= lost <= asked
-        assert made.charge.delta == 0
+        assert made.charge.delta == (units(made.threshold.delta) if made.threshold else 0)
+        if made.threshold:
+            assert made.threshold.delta <= (Fraction("1e-8") if ledger == "pure" else Fraction("0.45e-8"))
 
 
 @settings(max_examples=60, deadline=None)

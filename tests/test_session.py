@@ -146,9 +146,12 @@ def test_other_refusals_of_a_call() -> None:
         db.sql("SELECT count(*) FROM orders", epsilon=1.0)
     with pytest.raises(dpsql.Refused, match="parameters_not_supported"):
         db.sql(GROUPED, [1], epsilon=1.0)
-    pure = dpsql.connect(connection, policy=shop.pure(), ledger=":memory:")
+    without = {**shop.policy(), "budget": {"epsilon": 10.0}}
+    pure = dpsql.connect(connection, policy=without, ledger=":memory:")
     with pytest.raises(dpsql.Refused, match="delta_invalid"):
         pure.sql(GROUPED, delta=1e-9)
+    with pytest.raises(dpsql.Refused, match="delta_missing"):
+        pure.sql("SELECT country, count(*) FROM orders GROUP BY country")
     with pytest.raises(dpsql.Refused, match="noise_too_large"):
         huge = {**shop.POLICY["tables"]["orders"], "max_rows_contributed": 2**31 - 1}
         wide = {**shop.policy(), "tables": {**shop.POLICY["tables"], "orders": huge}}
@@ -170,6 +173,20 @@ def test_too_many_keys() -> None:
     with pytest.raises(dpsql.Refused, match="too_many_keys"):
         db.sql("SELECT a, b, count(*) FROM t GROUP BY a, b")
     assert len(db.sql("SELECT a, count(*) FROM t GROUP BY a")) == 1501
+
+
+@pytest.mark.parametrize("policy", [shop.policy(), shop.pure()], ids=["gdp", "pure"])
+def test_private_keys(policy: dict[str, object]) -> None:
+    """Large groups are shown, a group of one person hardly ever, and the charge has a delta."""
+    rows = shop.clean(persons=400)
+    rows["orders"].append((10**6, 7, "open", 1, 1.0, 1, None, "atlantis"))
+    db = dpsql.connect(shop.database(rows), policy=policy, ledger=":memory:")
+    answer = db.sql("SELECT country, count(*) AS n FROM orders GROUP BY country", epsilon=20.0)
+    assert [row[0] for row in answer] == ["de", "fr", "it"]
+    assert answer.plan is not None and answer.plan.threshold is not None
+    assert any(f"about {answer.plan.threshold.least} persons" in note for note in answer.notes)
+    assert db._ledger.balance().spent.delta == answer.plan.charge.delta > 0
+    assert answer.loss.delta == 1e-8
 
 
 def test_analysts_are_held_to_their_part() -> None:

@@ -2,8 +2,9 @@
 
 from dpsql.mechanisms.gaussian import Gaussian
 from dpsql.mechanisms.laplace import Laplace
+from dpsql.mechanisms.threshold import Threshold
 
 Mechanism = Laplace | Gaussian
-MECHANISMS = (Laplace, Gaussian)
+MECHANISMS = (Laplace, Gaussian, Threshold)
 
-__all__ = ["MECHANISMS", "Gaussian", "Laplace", "Mechanism"]
+__all__ = ["MECHANISMS", "Gaussian", "Laplace", "Mechanism", "Threshold"]

@@ -24,17 +24,17 @@ class Gaussian:
     """
 
     scale: float
-    sensitivity: int
+    sensitivity: int | Fraction
 
     name: ClassVar[Literal["gaussian"]] = "gaussian"
     norm: ClassVar[Literal[1, 2]] = 2
     currency: ClassVar[Currency] = "mu^2"
 
     @classmethod
-    def calibrate(cls, sensitivities: Sequence[int], mu: float) -> tuple[Gaussian, ...]:
+    def calibrate(cls, sensitivities: Sequence[int | Fraction], mu: float) -> tuple[Gaussian, ...]:
         """One mechanism for each block, mu^2 shared evenly: k blocks each have sqrt(k) times the scale."""
         grow = math.nextafter(math.sqrt(len(sensitivities)), math.inf)
-        return tuple(cls(math.nextafter(d / mu * grow, math.inf) * (1 + 2**-50), d) for d in sensitivities)
+        return tuple(cls(math.nextafter(float(d) / mu * grow, math.inf) * (1 + 2**-50), d) for d in sensitivities)
 
     @property
     def loss(self) -> Fraction:

@@ -24,14 +24,14 @@ class Laplace:
     """
 
     scale: float
-    sensitivity: int
+    sensitivity: int | Fraction
 
     name: ClassVar[Literal["laplace"]] = "laplace"
     norm: ClassVar[Literal[1, 2]] = 1
     currency: ClassVar[Currency] = "epsilon"
 
     @classmethod
-    def calibrate(cls, sensitivities: Sequence[int], epsilon: Fraction) -> tuple[Laplace, ...]:
+    def calibrate(cls, sensitivities: Sequence[int | Fraction], epsilon: Fraction) -> tuple[Laplace, ...]:
         """One mechanism for each block, the loss shared evenly: k blocks each have k times the scale."""
         return tuple(cls(round_up(len(sensitivities) * d / epsilon), d) for d in sensitivities)
 

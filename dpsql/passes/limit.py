@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import assert_never
 
 from sqlglot import exp
 
 from dpsql import algebra
-from dpsql.algebra import Filter, Relation, name, total
-from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, Catalog
+from dpsql.algebra import Expr, Filter, Relation, name, total
+from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Catalog
 from dpsql.errors import Refused
 from dpsql.functions import cast
 from dpsql.passes.split import Split, domain_of
-from dpsql.plan import Summand
+from dpsql.plan import PrivateKeys, PublicKeys, Summand
 
 
 @dataclass(frozen=True)
 class Limited:
     split: Split
     max_rows: int
-    norm: int
+    max_groups: int
     inner: exp.Select
 
 
@@ -36,11 +37,16 @@ def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
              and N'_g <= weight * n_g * C / r, hence ||A', B'||_p <= ||N'||_p <= weight * C for p = 1 and p = 2. All of
              it is a function of the person's bag of rows: counts and sums of integers, one integer norm, one fixed
              expression. Adding or removing the person adds or removes exactly her A', B'. Sizes: a person has fewer
-             than 2^63 rows, weight < 2^31 and C < 2^31, so everything stays below 2^127
+             than 2^63 rows, weight < 2^31 and C < 2^31, so everything stays below 2^127. Private keys: before all this
+             she keeps at most `max_groups` of her (person, key) pairs, the first in the order of a hash of the pair and
+             then of the key, and the others are deleted, so that a key exists only through pairs that count; `persons`
+             counts her once in each key that she keeps
     Checked: test_lemmas (contributions, sensitivity)
     """
     max_rows = find_limit(split, catalog)
-    return Limited(split, max_rows, norm, inner(split, max_rows, norm))
+    # Not declared: someone with more groups than this has more rows than max_rows, and counts for less anyway.
+    max_groups = catalog.policy.defaults.max_groups_contributed or max_rows
+    return Limited(split, max_rows, max_groups, inner(split, max_rows, max_groups, norm))
 
 
 def find_limit(split: Split, catalog: Catalog) -> int:
@@ -80,42 +86,41 @@ def total_of(expression: exp.Expr) -> exp.Expr:
     return exp.Coalesce(this=exp.Sum(this=expression), expressions=[number(0)])
 
 
-def inner(split: Split, max_rows: int, norm: int) -> exp.Select:
-    """rows -> grid -> pairs (person and key) -> norms -> guesses -> roots -> limited -> totals -> one row for each key."""
-    keys = [column for column, _, _ in split.keys.columns]
-    blocks = list(enumerate(split.summands))
-    if keys:
-        totals = exp.select(
-            *(name(k) for k in keys), *(total_of(name(c)).as_(c, quoted=True) for i, s in blocks for c in s.columns(i))
-        )
-        totals = totals.from_(step("limited")).group_by(*(name(k) for k in keys))
-        on = exp.and_(*(exp.NullSafeEQ(this=name(k, "keys"), expression=name(k, "totals")) for k in keys))
-        query = exp.select(
-            *(
-                huge(exp.Coalesce(this=name(c, "totals"), expressions=[number(0)])).as_(c, quoted=True)
-                for i, s in blocks
-                for c in s.columns(i)
-            )
-        )
-        query = query.from_(split.keys.select().subquery(quoted("keys")))
-        query = query.join(totals.subquery(quoted("totals")), on=on, join_type="left")
-        query = query.order_by(exp.Ordered(this=name("row", "keys"), desc=False, nulls_first=False))
-    else:
-        query = exp.select(*(huge(total_of(name(c))).as_(c, quoted=True) for i, s in blocks for c in s.columns(i)))
-        query = query.from_(step("limited"))
-    ctes = [exp.CTE(this=s, alias=exp.TableAlias(this=quoted(a))) for a, s in steps(split, max_rows, norm)]
-    query.set("with_", exp.With(expressions=ctes))
+def inner(split: Split, max_rows: int, max_groups: int, norm: int) -> exp.Select:
+    """rows -> grid -> pairs (person and key) -> ranked -> kept -> norms -> guesses -> roots -> limited -> totals by key."""
+    keys = [name(column[0]) for column in split.keys.columns]
+    columns = [c for i, s in enumerate(split.summands) for c in s.columns(i)]
+    match split.keys:
+        case PublicKeys(declared) if declared:
+            totals = exp.select(*keys, *(total_of(name(c)).as_(c, quoted=True) for c in columns))
+            totals = totals.from_(step("limited")).group_by(*keys)
+            on = exp.and_(*(exp.NullSafeEQ(this=name(k.name, "keys"), expression=name(k.name, "totals")) for k in keys))
+            cells = (exp.Coalesce(this=name(c, "totals"), expressions=[number(0)]) for c in columns)
+            query = exp.select(*(huge(cell).as_(c, quoted=True) for c, cell in zip(columns, cells, strict=True)))
+            query = query.from_(split.keys.select().subquery(quoted("keys")))
+            query = query.join(totals.subquery(quoted("totals")), on=on, join_type="left")
+            query = query.order_by(exp.Ordered(this=name("row", "keys"), desc=False, nulls_first=False))
+        case PublicKeys():
+            query = exp.select(*(huge(total_of(name(c))).as_(c, quoted=True) for c in columns)).from_(step("limited"))
+        case PrivateKeys():
+            persons = huge(exp.Count(this=exp.Star())).as_("persons", quoted=True)
+            query = exp.select(*keys, persons, *(huge(total_of(name(c))).as_(c, quoted=True) for c in columns))
+            query = query.from_(step("limited")).group_by(*keys)
+        case _:
+            assert_never(split.keys)
+    made = steps(split, max_rows, max_groups, norm)
+    query.set("with_", exp.With(expressions=[exp.CTE(this=s, alias=exp.TableAlias(this=quoted(a))) for a, s in made]))
     return query
 
 
-def steps(split: Split, max_rows: int, norm: int) -> list[tuple[str, exp.Select]]:
-    keys = [column for column, _, _ in split.keys.columns]
+def steps(split: Split, max_rows: int, max_groups: int, norm: int) -> list[tuple[str, exp.Select]]:
+    keys = [column[0] for column in split.keys.columns]
     by_person = [name("person"), *(name(k) for k in keys)]
     blocks = list(enumerate(split.summands))
 
     rows = exp.select(
         name(split.tracked.person).as_("person", quoted=True),
-        *(total(key).as_(f"k{i}", quoted=True) for i, key in enumerate(split.tracked.resolved.keys)),
+        *(canonical(key).as_(f"k{i}", quoted=True) for i, key in enumerate(split.tracked.resolved.keys)),
         *(row_value(s).as_(f"x{i}", quoted=True) for i, s in blocks if s.value is not None),
     )
     rows = rows.from_(algebra.select(shown_rows(split)).subquery(quoted("s")))
@@ -131,6 +136,16 @@ def steps(split: Split, max_rows: int, norm: int) -> list[tuple[str, exp.Select]
     n = name("n")
     one: exp.Expr = exp.Mul(this=n, expression=n.copy()) if norm == 2 else n
     whole = exp.Window(this=exp.Sum(this=one), partition_by=[name("person")]) if keys else one
+    order = [exp.Anonymous(this="hash", expressions=by_person), *(name(k) for k in keys)]
+    place = exp.Window(
+        this=exp.RowNumber(),
+        partition_by=[name("person")],
+        order=exp.Order(expressions=[exp.Ordered(this=o, desc=False, nulls_first=False) for o in order]),
+    )
+    ranked = exp.select(exp.Star(), place.as_("place", quoted=True)).from_(step("pairs"))
+    few = exp.LTE(this=name("place"), expression=number(max_groups))
+    kept = exp.select(exp.Star()).from_(step("ranked")).where(few)
+    private = isinstance(split.keys, PrivateKeys)
     norms = exp.select(exp.Star(), whole.as_("size", quoted=True))
     guess = cast(exp.Ceil(this=exp.Sqrt(this=cast(name("size"), HUGEINT, DOUBLE))), DOUBLE, HUGEINT)
     guesses = exp.select(exp.Star(), guess.as_("guess", quoted=True)) if norm == 2 else exp.select(exp.Star())
@@ -148,18 +163,30 @@ def steps(split: Split, max_rows: int, norm: int) -> list[tuple[str, exp.Select]
         ("rows", rows),
         ("grid", grid.from_(step("rows"))),
         ("pairs", pairs.from_(step("grid")).group_by(*(k.copy() for k in by_person))),
-        ("norms", norms.from_(step("pairs"))),
+        *([("ranked", ranked), ("kept", kept)] if private else []),
+        ("norms", norms.from_(step("kept" if private else "pairs"))),
         ("guesses", guesses.from_(step("norms"))),
         ("roots", roots.from_(step("guesses"))),
         ("limited", limited.from_(step("roots"))),
     ]
 
 
+def canonical(key: Expr) -> exp.Expr:
+    """One representation for values that the engine groups together: else the key would show whose row came first."""
+    value = total(key)
+    if key.facts.type != DOUBLE:
+        return value
+    nan = exp.Anonymous(this="isnan", expressions=[value])
+    zero = exp.EQ(this=value.copy(), expression=algebra.literal(0, DOUBLE))
+    arms = [(nan, cast(exp.Literal.string("nan"), VARCHAR, DOUBLE)), (zero, algebra.literal(0, DOUBLE))]
+    return exp.Case(ifs=[exp.If(this=test, true=one) for test, one in arms], default=value.copy())
+
+
 def shown_rows(split: Split) -> Relation:
     """Rows of keys that are not shown would only use up the person's limit."""
     relation = split.tracked.relation
-    for key in split.tracked.resolved.keys:
-        if None not in domain_of(key, split.tracked.resolved)[2]:
+    for key in split.tracked.resolved.keys if isinstance(split.keys, PublicKeys) else ():
+        if None not in (domain_of(key, split.tracked.resolved) or (None,)):
             relation = Filter(relation, algebra.call("NOT", algebra.call("IS NULL", key)))
     return relation
 

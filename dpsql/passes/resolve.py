@@ -14,7 +14,7 @@ from sqlglot import exp
 from dpsql import algebra
 from dpsql.aggregates import AGGREGATES
 from dpsql.algebra import Aggregate, Call, Column, Expr, Filter, Join, Literal, Relation, Scan, call, constant
-from dpsql.catalog import BOOLEAN, LARGEST, Catalog, Table, Type, fold
+from dpsql.catalog import BOOLEAN, HUGEINT, LARGEST, Catalog, Table, Type, fold
 from dpsql.errors import Refused
 from dpsql.functions import Facts
 from dpsql.passes.parse import Parsed, describe, position
@@ -50,7 +50,7 @@ class Order:
 @dataclass(frozen=True)
 class Resolved:
     relation: Relation
-    keys: tuple[Column, ...]
+    keys: tuple[Expr, ...]
     tables: tuple[Table, ...]
     outputs: tuple[Output, ...]
     having: Expr | None
@@ -103,8 +103,8 @@ def resolve(parsed: Parsed, catalog: Catalog) -> Resolved:
     """Lower the statement to a relation, its keys, and expressions over aggregates.
 
     Needs:   nodes of the allow-listed classes
-    Gives:   a relation of the closed algebra with row-wise total predicates; keys that are columns with a declared
-             domain; outputs, HAVING, ORDER BY and LIMIT that mention rows only inside aggregates
+    Gives:   a relation of the closed algebra with row-wise total predicates; keys that are expressions
+             of one row; outputs, HAVING, ORDER BY and LIMIT that mention rows only inside aggregates
     Proof:   every node is taken apart by `take`, which refuses an argument that no case consumes; every name is looked
              up in the catalogue; every operator is a row of `functions.FUNCTIONS`, which refuses what is not total
     Checked: test_parse (nothing is dropped), specs/*.md
@@ -407,10 +407,10 @@ def boolean(expression: Expr, clause: str, node: exp.Expr) -> Expr:
 # --- above the noise: keys and aggregates ---------------------------------------------------------------------------
 
 
-def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) -> tuple[Column, ...]:
+def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) -> tuple[Expr, ...]:
     if group is None:
         return ()
-    keys: list[Column] = []
+    keys: list[Expr] = []
     for item in take(group, "expressions")[0]:
         if isinstance(item, exp.Literal) and not item.is_string:
             place = number(item.this, item).value
@@ -419,22 +419,11 @@ def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) 
             item = selected[place - 1][0]
         elif isinstance(item, exp.Column) and scope.unknown(item):
             item = next((n for n, alias in selected if alias and fold(alias.name) == fold(item.name)), item)
-        if not isinstance(item, exp.Column):
+        key = rows(item, scope)
+        if isinstance(key, Literal) or key.facts.type == HUGEINT:
+            what = "a constant" if isinstance(key, Literal) else "HUGEINT"
             refuse(
-                "key_not_supported",
-                "GROUP BY is supported only over columns with a declared domain",
-                "Group by a column that the policy declares with `in`, or by a BOOLEAN column.",
-                item,
-            )
-        key = column(item, scope)
-        alias, _, bare = key.name.partition(".")
-        declared = scope.tables[fold(alias)][1].columns[fold(bare)]
-        if declared.domain is None and declared.type != BOOLEAN:
-            refuse(
-                "domain_missing",
-                f"column {declared.name!r} has no declared domain to group by",
-                f"Ask the owner to add {declared.name} = {{ in = [...] }} to the policy.",
-                item,
+                "key_not_supported", f"GROUP BY {what} is not supported", "Group by a column or an expression.", item
             )
         if key not in keys:
             keys.append(key)
@@ -446,10 +435,12 @@ class Above:
     """Lowering of expressions over groups: keys, aggregates, and operators on them."""
 
     scope: Scope
-    keys: tuple[Column, ...]
+    keys: tuple[Expr, ...]
     names: dict[str, Expr] = field(default_factory=dict)
 
     def lower(self, node: exp.Expr) -> Expr:
+        if (key := self.key(node)) is not None:
+            return key
         match node:
             case exp.Column() if isinstance(node.this, exp.Star):
                 refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", node)
@@ -458,15 +449,13 @@ class Above:
             case exp.Column():
                 if fold(node.name) in self.names and self.scope.unknown(node):
                     return self.names[fold(node.name)]
-                key = column(node, self.scope)
-                if key not in self.keys:
-                    refuse(
-                        "not_grouped",
-                        f"{node.name!r} stands neither in GROUP BY nor in an aggregate",
-                        "Rows about persons are never shown: group by it or aggregate it.",
-                        node,
-                    )
-                return key
+                column(node, self.scope)
+                refuse(
+                    "not_grouped",
+                    f"{node.name!r} stands neither in GROUP BY nor in an aggregate",
+                    "Rows about persons are never shown: group by it or aggregate it.",
+                    node,
+                )
             case exp.Count():
                 this, _ = take(node, "this", "big_int")
                 if this is None or isinstance(this, exp.Star):
@@ -478,6 +467,16 @@ class Above:
                 return self.aggregate("sum" if isinstance(node, exp.Sum) else "avg", take(node, "this")[0], node)
             case _:
                 return operator(node, self.lower)
+
+    def key(self, node: exp.Expr) -> Column | None:
+        """The key that an expression is, under the name that it has above the noise."""
+        if not self.keys or isinstance(node, exp.Literal) or node.find(exp.Count, exp.Sum, exp.Avg, exp.Star):
+            return None
+        try:
+            lowered = rows(node, self.scope)
+        except Refused:  # then it is something else, or will be refused in its own words
+            return None
+        return next((Column(f"k{i}", k.facts) for i, k in enumerate(self.keys) if k == lowered), None)
 
     def aggregate(self, name: str, argument: exp.Expr | None, node: exp.Expr) -> Aggregate:
         lowered = rows(argument, self.scope) if argument is not None else None

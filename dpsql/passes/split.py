@@ -8,14 +8,14 @@ from functools import reduce
 
 from sqlglot import exp
 
-from dpsql import algebra
-from dpsql.algebra import Aggregate, Call, Column, Expr, Literal, conjuncts, name, plain
-from dpsql.catalog import BOOLEAN, DOUBLE, Table, Type, Value, fold
+from dpsql import algebra, catalog
+from dpsql.algebra import Aggregate, Call, Column, Expr, conjuncts, name, plain
+from dpsql.catalog import BOOLEAN, DOUBLE, Type, Value, fold
 from dpsql.errors import Refused
 from dpsql.functions import cast
 from dpsql.passes.resolve import MAX_KEYS, RULES, Resolved, aggregates
 from dpsql.passes.track import Tracked
-from dpsql.plan import Estimate, Keys, Linear, Output, Ratio, Summand
+from dpsql.plan import Estimate, Keys, Linear, Output, PrivateKeys, PublicKeys, Ratio, Summand
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Split:
 def split(tracked: Tracked) -> Split:
     """Choose as few blocks as answer all aggregates, and write the rest as SQL over what is released.
 
-    Needs:   outputs, HAVING, ORDER BY that mention rows only inside aggregates; keys with a declared domain
+    Needs:   outputs, HAVING, ORDER BY that mention rows only inside aggregates and keys
     Gives:   summands over rows of the local relation; an `outer` query that reads the released table and the keys only
     Proof:   `plain` renders an expression from keys, constants and released columns; it has no case that reads a
-             relation. Which keys there are is read off the policy and the text: the product of the declared domains,
-             with NULL where a column may be NULL, whether or not any row has the key
+             relation. Whether keys are public, and then which there are, is read off the policy and the text: the
+             product of the declared domains, with NULL where a column may be NULL, whether or not any row has the key
     Checked: test_record_play, specs/*.md
     """
     resolved = tracked.resolved
@@ -57,7 +57,7 @@ def split(tracked: Tracked) -> Split:
             place = len(summands)
             summands.append(needed)
         estimates[aggregate] = rule.estimate(summands[place], summands[place].columns(place))
-    keys = public_keys(resolved)
+    keys = find_keys(resolved)
     return Split(
         tracked,
         keys,
@@ -65,7 +65,7 @@ def split(tracked: Tracked) -> Split:
         estimates,
         resolved.outputs,
         outer(resolved, keys, estimates),
-        notes(resolved, summands),
+        notes(resolved, keys, summands),
     )
 
 
@@ -78,18 +78,31 @@ def serves(have: Summand, needed: Summand) -> bool:
     return have.value == needed.value if needed.value is not None else not have.value.facts.nullable
 
 
-def domain_of(key: Column, resolved: Resolved) -> tuple[Table, str, tuple[Value, ...]]:
+def domain_of(key: Expr, resolved: Resolved) -> tuple[Value, ...] | None:
+    """All values of a key, if they are public: those that are declared, or the truth values."""
+    declared = column_of(key, resolved)
+    if declared is not None and declared.domain is not None:
+        nullable, values = declared.nullable, declared.domain
+    elif key.facts.type == BOOLEAN:
+        nullable, values = key.facts.nullable, (False, True)
+    else:
+        return None
+    return (*values, None) if nullable and not rejects_null(resolved, key) else values
+
+
+def column_of(key: Expr, resolved: Resolved) -> catalog.Column | None:
+    if not isinstance(key, Column):
+        return None
     alias, _, bare = key.name.partition(".")
     scan = next(s for s in algebra.scans(resolved.relation) if s.alias == alias)
-    declared = scan.table.columns[fold(bare)]
-    values: tuple[Value, ...] = declared.domain if declared.domain is not None else (False, True)
-    if declared.nullable and not rejects_null(resolved, key):
-        values = (*values, None)
-    return scan.table, bare, values
+    return scan.table.columns[fold(bare)]
 
 
-def public_keys(resolved: Resolved) -> Keys:
-    keys = Keys(tuple((f"k{i}", key.facts.type, domain_of(key, resolved)[2]) for i, key in enumerate(resolved.keys)))
+def find_keys(resolved: Resolved) -> Keys:
+    domains = [(f"k{i}", key.facts.type, domain_of(key, resolved)) for i, key in enumerate(resolved.keys)]
+    keys = PublicKeys(tuple((name, type_, values) for name, type_, values in domains if values is not None))
+    if len(keys.columns) < len(domains):  # one private column makes the whole key private
+        return PrivateKeys(tuple((name, type_) for name, type_, _ in domains))
     if keys.count > MAX_KEYS:
         raise Refused(
             "too_many_keys",
@@ -99,7 +112,7 @@ def public_keys(resolved: Resolved) -> Keys:
     return keys
 
 
-def rejects_null(resolved: Resolved, key: Column) -> bool:
+def rejects_null(resolved: Resolved, key: Expr) -> bool:
     """Whether WHERE visibly keeps NULL out of a key: a comparison of the key itself is never true of NULL."""
     match resolved.relation:
         case algebra.Filter(_, predicate):
@@ -122,31 +135,18 @@ def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate
     It carries `row`, the number of the key, along: rows without an ORDER BY come in the order of the keys, never in the
     engine's, and error bars find their row by it.
     """
-    place = {key.name: f"k{i}" for i, key in enumerate(resolved.keys)}
     values = {aggregate: f"v{i}" for i, aggregate in enumerate(estimates)}
-    base = exp.select(
-        name("row"),
-        *(name(k) for k in place.values()),
-        *(attempt(shown(estimates[a], a.facts.type)).as_(v, quoted=True) for a, v in values.items()),
-    )
-    if keys.columns:
-        base = base.from_(keys.select().subquery(quoted("keys"))).join(
-            exp.Table(this=quoted("released")), using=[quoted("row")]
-        )
+    columns = [name(f"k{i}") for i in range(len(resolved.keys))]
+    released = exp.Table(this=quoted("released"))
+    shown_values = (attempt(shown(estimates[a], a.facts.type)).as_(v, quoted=True) for a, v in values.items())
+    base = exp.select(name("row"), *columns, *shown_values)
+    if isinstance(keys, PublicKeys) and keys.columns:
+        base = base.from_(keys.select().subquery(quoted("keys"))).join(released, using=[quoted("row")])
     else:
-        base = base.from_(exp.Table(this=quoted("released")))
-
-    def rename(expression: Expr) -> Expr:
-        match expression:
-            case Column(column, facts):
-                return Column(place[column], facts)
-            case Call(function, arguments, facts):
-                return Call(function, tuple(rename(a) for a in arguments), facts)
-            case Aggregate() | Literal():
-                return expression
+        base = base.from_(released)
 
     def render(expression: Expr) -> exp.Expr:
-        rendered = plain(rename(expression), lambda aggregate: name(values[aggregate]))
+        rendered = plain(expression, lambda aggregate: name(values[aggregate]))
         return attempt(rendered) if isinstance(expression, Call) else rendered
 
     query = exp.select(
@@ -206,19 +206,18 @@ def shown(estimate: Estimate, type_: Type) -> exp.Expr:
     return cast(rounded, DOUBLE, type_)
 
 
-def notes(resolved: Resolved, summands: list[Summand]) -> tuple[str, ...]:
+def notes(resolved: Resolved, keys: Keys, summands: list[Summand]) -> tuple[str, ...]:
     result = [
         f"values of {describe(s.value)} were clipped to {float(s.low):g} .. {float(s.high):g}"
         for s in summands
         if s.pair and s.value is not None
     ]
-    for key in resolved.keys:
-        table, column, values = domain_of(key, resolved)
-        declared = table.columns[fold(column)]
-        if declared.type != BOOLEAN:
-            rest = "counted under NULL" if None in values else "left out"
+    for key in resolved.keys if isinstance(keys, PublicKeys) else ():
+        declared = column_of(key, resolved)
+        if declared is not None and declared.domain is not None:
+            rest = "counted under NULL" if None in (domain_of(key, resolved) or ()) else "left out"
             result.append(
-                f"rows whose {column} is not one of its {len(declared.domain or ())} declared values are {rest}"
+                f"rows whose {declared.name} is not one of its {len(declared.domain)} declared values are {rest}"
             )
     return tuple(result)
 

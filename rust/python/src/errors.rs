@@ -35,7 +35,8 @@ impl From<Failure> for PyErr {
             }
             Failure::Stream => PyValueError::new_err("the exact values could not be read"),
             Failure::Columns => PyValueError::new_err(
-                "the exact values must be decimal128(38, 0), with one noise scale for each column",
+                "the exact values must be decimal128(38, 0), with one noise scale for each column, \
+                 and keys only with a threshold",
             ),
             Failure::Null => PyValueError::new_err("an exact value is NULL"),
             Failure::Noise(error @ (Scale | Exact)) => PyValueError::new_err(error.to_string()),

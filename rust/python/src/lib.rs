@@ -8,6 +8,8 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Decimal128Type;
 use arrow_array::{Array, ArrayRef, Decimal128Array, RecordBatch, RecordBatchReader, StructArray};
 use arrow_schema::{DataType, Field, Schema};
+use arrow_select::concat::concat_batches;
+use arrow_select::filter::filter_record_batch;
 use dpsql_noise::{Mechanism, Scale};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -43,10 +45,17 @@ impl Noisy {
     }
 }
 
-/// Adds fresh noise to each value of each column: `scales[i]` is the scale for column i.
+/// Adds fresh noise to the last columns: `scales` are theirs, in order. With a threshold, the columns
+/// before them are keys, and only rows whose first noisy value reaches the threshold are kept.
 #[pyfunction]
+#[pyo3(signature = (exact, mechanism, scales, threshold=None))]
 #[allow(clippy::needless_pass_by_value)] // PyO3 gives arguments by value
-fn add_noise(exact: &Bound<PyAny>, mechanism: &str, scales: Vec<f64>) -> PyResult<Noisy> {
+fn add_noise(
+    exact: &Bound<PyAny>,
+    mechanism: &str,
+    scales: Vec<f64>,
+    threshold: Option<i128>,
+) -> PyResult<Noisy> {
     let py = exact.py();
     let mechanism = match mechanism {
         "laplace" => Mechanism::Laplace,
@@ -60,38 +69,50 @@ fn add_noise(exact: &Bound<PyAny>, mechanism: &str, scales: Vec<f64>) -> PyResul
         .and_then(PyRecordBatchReader::into_reader)
         .map_err(|error| Failure::raised(py, error))?;
     // The engine may need the GIL while it fills the stream, so reading is done without it as well.
-    Ok(py.detach(|| release(reader, mechanism, &scales))?)
+    Ok(py.detach(|| release(reader, mechanism, &scales, threshold))?)
 }
 
-fn release(reader: Reader, mechanism: Mechanism, scales: &[Scale]) -> Result<Noisy, Failure> {
+fn release(
+    reader: Reader,
+    mechanism: Mechanism,
+    scales: &[Scale],
+    threshold: Option<i128>,
+) -> Result<Noisy, Failure> {
     let schema = reader.schema();
-    let integers = schema.fields().iter().all(|field| *field.data_type() == INTEGER);
-    if !integers || schema.fields().len() != scales.len() || scales.is_empty() {
+    let keys = schema.fields().len().checked_sub(scales.len()).ok_or(Failure::Columns)?;
+    let integers = schema.fields()[keys..].iter().all(|field| *field.data_type() == INTEGER);
+    if !integers || scales.is_empty() || (keys != 0) != threshold.is_some() {
         return Err(Failure::Columns);
     }
-    let columns = read(reader)?.into_iter().zip(scales).map(|(exact, scale)| {
-        let noisy = dpsql_noise::add_noise(mechanism, *scale, exact)?;
-        Ok(Arc::new(Decimal128Array::from(noisy).with_data_type(INTEGER)) as ArrayRef)
-    });
-    let columns = columns.collect::<Result<_, Failure>>()?;
-    let fields = schema.fields().iter().map(|field| Field::new(field.name(), INTEGER, false));
-    let schema = Schema::new(fields.collect::<Vec<_>>());
-    Ok(Noisy(RecordBatch::try_new(schema.into(), columns).map_err(|_| Failure::Columns)?))
+    let exact = read(reader)?;
+    let mut columns = exact.columns()[..keys].to_vec();
+    let mut fields = schema.fields()[..keys].to_vec();
+    for (index, scale) in scales.iter().enumerate() {
+        let noisy = dpsql_noise::add_noise(mechanism, *scale, integers_of(&exact, keys + index)?)?;
+        columns.push(Arc::new(Decimal128Array::from(noisy).with_data_type(INTEGER)));
+        fields.push(Arc::new(Field::new(schema.field(keys + index).name(), INTEGER, false)));
+    }
+    let noisy = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns);
+    let noisy = noisy.map_err(|_| Failure::Columns)?;
+    let Some(threshold) = threshold else { return Ok(Noisy(noisy)) };
+    let first = noisy.column(keys).as_primitive::<Decimal128Type>();
+    let shown = first.values().iter().map(|value| Some(*value >= threshold)).collect();
+    Ok(Noisy(filter_record_batch(&noisy, &shown).map_err(|_| Failure::Columns)?))
 }
 
-/// The columns of the whole stream, all of type `INTEGER`.
-fn read(reader: Reader) -> Result<Vec<Vec<i128>>, Failure> {
-    let mut columns = vec![Vec::new(); reader.schema().fields().len()];
-    for batch in reader {
-        let batch = batch.map_err(|_| Failure::Stream)?;
-        for (column, array) in columns.iter_mut().zip(batch.columns()) {
-            if array.null_count() != 0 {
-                return Err(Failure::Null);
-            }
-            column.extend_from_slice(array.as_primitive::<Decimal128Type>().values());
-        }
+/// The whole stream as one batch.
+fn read(reader: Reader) -> Result<RecordBatch, Failure> {
+    let schema = reader.schema();
+    let batches = reader.collect::<Result<Vec<_>, _>>().map_err(|_| Failure::Stream)?;
+    concat_batches(&schema, &batches).map_err(|_| Failure::Stream)
+}
+
+fn integers_of(batch: &RecordBatch, column: usize) -> Result<Vec<i128>, Failure> {
+    let array = batch.column(column);
+    if array.null_count() != 0 {
+        return Err(Failure::Null);
     }
-    Ok(columns)
+    Ok(array.as_primitive::<Decimal128Type>().values().to_vec())
 }
 
 #[pymodule]
