@@ -18,7 +18,7 @@ import duckdb
 import dpsql
 from dpsql.frontends.demo import QUESTIONS, make
 
-NAMES = ("grouped_count", "join_sum_avg", "filtered_avg")
+NAMES = ("grouped_count", "join_avg", "filtered_avg", "private_keys")
 
 
 def median(run: Callable[[], object], times: int) -> float:

@@ -20,7 +20,7 @@ import duckdb
 import pytest
 
 from dpsql.frontends.cli import cli
-from dpsql.frontends.demo import QUESTIONS, REFUSED
+from dpsql.frontends.demo import EXPLAINED, QUESTIONS, REFUSED, TWICE
 from dpsql.frontends.proof import HEADINGS
 
 README = Path(__file__).parent.parent / "README.md"
@@ -90,18 +90,23 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def test_demo(demo: tuple[Path, str]) -> None:
-    """Three questions with their answers, one refusal, and the budget."""
+    """Questions with their answers, an explanation, a refusal, a total asked twice, an exhausted budget."""
     directory, printed = demo
     assert {file.name for file in directory.iterdir()} == {"shop.duckdb", "shop.policy.toml"}
     words = " ".join(printed.split())
-    sections = [words.index(text) for text in (*(question for question, _ in QUESTIONS), REFUSED, "The budget")]
-    assert len(QUESTIONS) == 3
-    assert sections == sorted(sections)
-    for start, end in pairwise(sections[:4]):
+    parts = (*(q for q, _ in QUESTIONS), EXPLAINED, REFUSED, TWICE, "budget exhausted", "The budget")
+    sections = [words.index(text) for text in parts]
+    assert len(QUESTIONS) >= 3 and sections == sorted(sections)
+    for start, end in pairwise(sections[: len(QUESTIONS) + 1]):
         assert re.search(r"\d ± \d", words[start:end])
-        assert "cost: epsilon 0.5" in words[start:end]
-    assert re.search(r"refused \w+: .*hint: ", words[sections[3] : sections[4]])
-    assert re.search(r"spent epsilon [\d.]+, .*left epsilon [\d.]+, .*total epsilon 5, ", words[sections[4] :])
+        assert "cost: epsilon 0.5" in words[start:end] and "% spent" in words[start:end]
+    explained, refused, twice, exhausted, budget = (words[start:] for start in sections[len(QUESTIONS) :])
+    assert re.match(r".*?cost epsilon .*?error turnover: ± ", explained)
+    assert re.match(r".*?refused \w+: .*?hint: ", refused)
+    first, second = re.findall(r"(\d[\d,]+) ± ", twice)[:2]
+    assert first != second
+    assert "hint: " in exhausted
+    assert re.search(r"spent epsilon [\d.]+, .*left epsilon [\d.]+, .*total epsilon 3, ", budget)
 
 
 def near(rows: list[list[str]]) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
 from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
 from rich.table import Table
 
-from dpsql.answer import cell, digits
-from dpsql.errors import Refused
-from dpsql.session import connect
+from dpsql.answer import Answer, Row, cell, digits
+from dpsql.errors import BudgetExhausted, Refused
+from dpsql.session import Session, connect
 
 POLICY = """\
 [dataset]
 id = "sample shop"
 
 [budget]                        # of the persons in this dataset
-epsilon = 5.0
+epsilon = 3.0
 delta = 1e-6
 accounting = "gdp"
 
@@ -61,7 +65,7 @@ INSERT INTO customer SELECT i, ['business', 'family', 'family', 'single', 'stude
     16 + floor(70 * (u(i, 2) + u(i, 3)) / 2)::INT, 1 + floor(4 * u(i, 4))::INT FROM range(50_000) t(i);
 CREATE TABLE orders (id INTEGER NOT NULL, customer INTEGER NOT NULL, product INTEGER NOT NULL, status VARCHAR NOT NULL,
     amount DECIMAL(10, 2) NOT NULL, ordered DATE NOT NULL, FOREIGN KEY (customer) REFERENCES customer (id));
-INSERT INTO orders SELECT i, floor(50_000 * u(i, 5) ^ 1.2)::INT, floor(1000 * u(i, 7))::INT,
+INSERT INTO orders SELECT i, floor(50_000 * u(i, 5) ^ 1.05)::INT, floor(1000 * u(i, 7))::INT,
     ['delivered', 'delivered', 'delivered', 'delivered', 'returned', 'open'][1 + floor(6 * u(i, 8))::INT],
     round(-40 * ln(1 - u(i, 9)), 2), DATE '2023-01-01' + floor(730 * u(i, 10))::INT FROM range(950_000) t(i);
 DROP MACRO u;
@@ -71,62 +75,101 @@ QUESTIONS = (
     ("How many orders are there in each state?", "SELECT status, count(*) AS orders FROM orders GROUP BY status"),
     (
         "What do the segments spend on an order?",
-        "SELECT segment, count(*) AS orders, sum(amount) AS spent, avg(amount) AS average "
+        "SELECT segment, count(*) AS orders, avg(amount) AS average "
         "FROM orders JOIN customer ON orders.customer = customer.id WHERE ordered >= '2024-01-01' "
-        "GROUP BY segment ORDER BY spent DESC",
+        "GROUP BY segment ORDER BY average DESC",
     ),
     (
         "How old are our students?",
         "SELECT count(*) AS students, avg(age) AS age FROM customer WHERE segment = 'student'",
     ),
+    (
+        "What do people return?",
+        "SELECT category, count(*) AS returned FROM orders JOIN product ON orders.product = product.id "
+        "WHERE status = 'returned' GROUP BY category ORDER BY returned DESC",
+    ),
 )
+EXPLAINED = "SELECT avg(amount) AS average, sum(amount) AS turnover FROM orders WHERE ordered >= '2024-12-01'"
 REFUSED = "SELECT customer, amount FROM orders ORDER BY amount DESC LIMIT 10"
+TWICE = "SELECT count(*) AS customers FROM customer"
 
 
-def make(directory: Path) -> Path:
-    """The sample shop in this directory; made once."""
+def make(directory: Path, step: Callable[[float], None] = lambda _: None) -> Path:
+    """The sample shop in this directory; made once. `step` hears how much of it is done."""
     database = directory / "shop.duckdb"
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "shop.policy.toml").write_text(POLICY, encoding="utf-8")
     if not database.exists():
         draft = directory / "shop.draft.duckdb"
         draft.unlink(missing_ok=True)
+        statements = DATA.split(";\n")
         with duckdb.connect(str(draft)) as connection:
-            connection.execute(DATA)
+            connection.execute("SET enable_progress_bar = false")  # ours is enough
+            for number, statement in enumerate(statements):
+                connection.execute(statement)
+                step((number + 1) / len(statements))
         draft.rename(database)
     return database
 
 
+def beside(answer: Answer, rows: list[Row]) -> Table:
+    """The answer with its error bars, and the exact values that only a demonstration may show."""
+    keys = [i for i, error in enumerate(answer.errors[0]) if error is None]
+    truth = {tuple(row[i] for i in keys): row for row in rows}
+    table = Table()
+    for index, name in enumerate(answer.columns):
+        table.add_column(name, justify="left" if index in keys else "right")
+        if index not in keys:
+            table.add_column("exact", justify="right", style="dim")
+    for row, bars in zip(answer, answer.errors, strict=True):
+        known = truth.get(tuple(row[i] for i in keys), row)
+        cells: list[str] = []
+        for index, value in enumerate(row):
+            cells.append(cell(value, bars[index]))
+            if index not in keys:
+                cells.append(f"{known[index]:,.{digits(bars[index])}f}")
+        table.add_row(*cells)
+    return table
+
+
+def bar(db: Session, width: int = 40) -> str:
+    """The budget as a bar: what is spent of the ledger's amount."""
+    budget = db.budget
+    part = budget.spent.amount / budget.total.amount
+    return f"budget [{'#' * round(part * width):.<{width}}] {part:.1%} spent"
+
+
 def demo(directory: Path, console: Console) -> None:
-    with console.status("making a sample shop of a million rows ..."):
-        database = make(directory)
-    console.print(f"[bold]{database}[/], its policy beside it: 50,000 customers, 950,000 orders, two public tables\n")
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("making a sample shop of a million rows", total=1.0)
+        database = make(directory, lambda done: progress.update(task, completed=done))
+    say = partial(console.print, highlight=False)
+    say(f"[bold]{database}[/], its policy beside it: 50,000 customers, 950,000 orders, two public tables\n")
     # The ledger of a demonstration is forgotten with it. A real one is a file that only the owner can write.
     with connect(database, policy=directory / "shop.policy.toml", ledger=":memory:") as db:
         for question, query in QUESTIONS:
-            console.print(f"[bold]{question}[/]\n[dim]{query}[/]")
+            say(f"[bold]{question}[/]\n[dim]{query}[/]")
             answer = db.sql(query)
             with duckdb.connect(str(database), read_only=True) as exact:
-                rows = exact.execute(query).fetchall()
-            keys = [i for i, error in enumerate(answer.errors[0]) if error is None]
-            truth = {tuple(row[i] for i in keys): row for row in rows}
-            table = Table()
-            for index, name in enumerate(answer.columns):
-                table.add_column(name, justify="left" if index in keys else "right")
-                if index not in keys:
-                    table.add_column("exact", justify="right", style="dim")
-            for row, bars in zip(answer, answer.errors, strict=True):
-                known = truth.get(tuple(row[i] for i in keys), row)
-                cells: list[str] = []
-                for index, value in enumerate(row):
-                    cells.append(cell(value, bars[index]))
-                    if index not in keys:
-                        cells.append(f"{known[index]:,.{digits(bars[index])}f}")
-                table.add_row(*cells)
-            console.print(table, f"[dim]cost: epsilon {answer.loss.epsilon:g}[/]\n")
-        console.print(f"[bold]Who ordered the most expensive things?[/]\n[dim]{REFUSED}[/]")
+                console.print(beside(answer, exact.execute(query).fetchall()))
+            say(f"[dim]cost: epsilon {answer.loss.epsilon:g}; {escape(bar(db))}[/]\n")
+        say(f"[bold]What would this cost, and how exact would it be?[/]\n[dim]{EXPLAINED}[/]")
+        say(escape(str(db.explain(EXPLAINED)).split("\ninner")[0]) + "\n")
+        say(f"[bold]Who ordered the most expensive things?[/]\n[dim]{REFUSED}[/]")
         try:
             db.sql(REFUSED)
         except Refused as refusal:
-            console.print(f"[red]refused[/] {refusal}\n", highlight=False)
-        console.print(f"[bold]The budget[/]\n{db.budget}", highlight=False)
+            say(f"[red]refused[/] {refusal}\n")
+        say(f"[bold]The same total asked twice[/] has fresh noise, and is paid for twice\n[dim]{TWICE}[/]")
+        for _ in range(2):
+            twice = db.sql(TWICE, epsilon=0.1)
+            say(f"{cell(next(iter(twice))[0], twice.errors[0][0])}   [dim]{escape(bar(db))}[/]")
+        say("\n[bold]An analyst who goes on asking[/]")
+        asked = 0
+        try:
+            while True:
+                db.sql(TWICE, epsilon=1.0)
+                asked += 1
+        except BudgetExhausted as end:
+            say(f"after {asked} more queries at epsilon 1: [red]budget exhausted[/] {end}\n")
+        say(f"[bold]The budget[/]\n{db.budget}\n{escape(bar(db))}")
