@@ -157,7 +157,7 @@ def cell(value: Any, error: float | None) -> str:
         return "NULL"
     if error is None:
         return str(value)
-    if math.isinf(error):
+    if not math.isfinite(error):
         return f"{value:,.6g} ± ∞"
     return f"{value:,.{digits(error)}f} ± {error:,.{digits(error)}f}"
 

@@ -331,6 +331,8 @@ def build_table(name: str, declared: Mapping[str, Any], schema: Schema) -> Table
                 f"policy, {where}: table {name!r} has no column {given!r}",
                 f"It has: {', '.join(c.name for c in columns.values())}.",
             )
+        if columns[fold(given)].generated:  # what identifies a person must be a function of the stored row
+            raise wrong(where, f"column {given!r} is computed by the database", "Name a stored column.")
         return columns[fold(given)].name
 
     declared_columns: set[str] = set()

@@ -38,6 +38,27 @@ def interval(
     plan: Plan, expression: Expr, released: Mapping[str, Array], confidence: float
 ) -> tuple[Array, Array] | None:
     """Low and high for each key, or None where the expression is not arithmetic of aggregates."""
+    with np.errstate(all="ignore"):
+        found = bounds(plan, expression, released, confidence)
+    if found is None:
+        return None
+    # Arithmetic that has left the floating numbers bounds nothing.
+    return np.nan_to_num(found[0], nan=-math.inf, posinf=math.inf, neginf=-math.inf), np.nan_to_num(
+        found[1], nan=math.inf, posinf=math.inf, neginf=-math.inf
+    )
+
+
+def number(exact: Fraction) -> float:
+    """The nearest float; infinite where there is none."""
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def bounds(
+    plan: Plan, expression: Expr, released: Mapping[str, Array], confidence: float
+) -> tuple[Array, Array] | None:
     form = shape(plan, expression, released)
     if form is None or (isinstance(form, Linear) and not form.terms):
         return None
@@ -66,12 +87,12 @@ def quantile(mechanism: Mechanism, confidence: float) -> float:
 
 
 def covariance(a: Linear, b: Linear, variance: Mapping[str, float]) -> float:
-    return sum(float(a.terms[c]) * float(b.terms[c]) * variance[c] for c in a.terms if c in b.terms)
+    return sum(number(a.terms[c]) * number(b.terms[c]) * variance[c] for c in a.terms if c in b.terms)
 
 
 def evaluate(form: Linear, released: Mapping[str, Array]) -> Array:
     size = len(next(iter(released.values())))
-    return sum((float(f) * released[c] for c, f in form.terms.items()), np.full(size, float(form.constant)))
+    return sum((number(f) * released[c] for c, f in form.terms.items()), np.full(size, number(form.constant)))
 
 
 def fieller(form: Ratio, released: Mapping[str, Array], variance: Mapping[str, float], z: float) -> tuple[Array, Array]:
@@ -81,8 +102,8 @@ def fieller(form: Ratio, released: Mapping[str, Array], variance: Mapping[str, f
     b = s * c - z**2 * covariance(form.over, form.under, variance)
     root = np.sqrt(np.maximum(b**2 - a * (s**2 - z**2 * covariance(form.over, form.over, variance)), 0))
     low, high = (
-        (-math.inf if form.low == ANY[0] else float(form.low)),
-        (math.inf if form.high == ANY[1] else float(form.high)),
+        (-math.inf if form.low == ANY[0] else number(form.low)),
+        (math.inf if form.high == ANY[1] else number(form.high)),
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         bounded = (a > 0) & (c > 0)
@@ -150,7 +171,7 @@ def scale(form: Form, factor: Fraction) -> Form:
             assert isinstance(scaled, Linear)
             return Ratio(scaled, under, ends[0], ends[1])
         case Smooth(value, slopes):
-            return Smooth(value * float(factor), {c: slope * float(factor) for c, slope in slopes.items()})
+            return Smooth(value * number(factor), {c: slope * number(factor) for c, slope in slopes.items()})
 
 
 def smooth(form: Form, released: Mapping[str, Array]) -> Smooth:
@@ -159,7 +180,7 @@ def smooth(form: Form, released: Mapping[str, Array]) -> Smooth:
             return form
         case Linear():
             value = evaluate(form, released)
-            return Smooth(value, {c: np.full(len(value), float(f)) for c, f in form.terms.items()})
+            return Smooth(value, {c: np.full(len(value), number(f)) for c, f in form.terms.items()})
         case Ratio(over, under, _, _):
             return chain("/", smooth(over, released), smooth(under, released))
 

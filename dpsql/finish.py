@@ -8,12 +8,14 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+
 from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
+from dpsql.errors import Refused
 from dpsql.plan import Plan, PrivateKeys
 
 if TYPE_CHECKING:
-    import duckdb
     import numpy as np
     from numpy.typing import NDArray
 
@@ -30,8 +32,6 @@ class Scratch:
     """The scratch database of a session. Each answer keeps its tables there for as long as it lives."""
 
     def __init__(self) -> None:
-        import duckdb
-
         self._connection = duckdb.connect(":memory:", config=CLOSED)
         self._numbers = itertools.count()
         self._lock = threading.RLock()  # an answer may be dropped by the garbage collector at any point
@@ -64,6 +64,20 @@ class Scratch:
         names = tuple(output.name for output in plan.outputs)
         return Answer(names, loss, self._keep(number, tuple(plan.noise)), plan)
 
+    def confirm(self, plan: Plan) -> None:
+        """Let the engine bind the finishing query, so that one which cannot run is refused before anything is charged."""
+        keys = plan.keys.columns if isinstance(plan.keys, PrivateKeys) else ()
+        columns = [f'CAST(NULL AS {type_.sql}) AS "{key}"' for key, type_ in keys]
+        columns += [f'CAST(0 AS DECIMAL(38, 0)) AS "{column}"' for column in plan.noise]
+        released = f'SELECT CAST(0 AS BIGINT) AS "row", {", ".join(columns)}'
+        with self._lock, self._connection.cursor() as cursor:
+            try:
+                cursor.execute(f'EXPLAIN WITH "released" AS ({released}) {plan.outer}').fetchall()
+            except duckdb.Error:
+                raise Refused(
+                    "engine_cannot", "the engine cannot finish this query, whatever the data", "Simplify it."
+                ) from None
+
     def tell(self, names: tuple[str, ...], rows: list[Row], loss: Loss) -> Answer:
         """An answer that is not about persons, in the shape of the others."""
         number = next(self._numbers)
@@ -83,8 +97,6 @@ class Scratch:
 
 
 def drop(connection: duckdb.DuckDBPyConnection, lock: threading.RLock, number: int) -> None:
-    import duckdb
-
     try:
         with lock, connection.cursor() as cursor:
             cursor.execute(f"DROP TABLE IF EXISTS released_{number}; DROP TABLE answer_{number}")

@@ -189,10 +189,17 @@ def whole(name: str, node: type[exp.Binary]) -> Function:
         operation = paren(node(this=left, expression=right))
         if not has_zero(arguments[1]):
             return operation
-        zero = exp.EQ(this=right.copy(), expression=exp.Literal.number(0))
+        zero = exp.EQ(this=again(right), expression=exp.Literal.number(0))
         return exp.Case(ifs=[exp.If(this=zero, true=exp.Null())], default=operation)
 
     return Function(name, facts, total, lambda sides: paren(node(this=sides[0], expression=sides[1])))
+
+
+def again(expression: exp.Expr) -> exp.Expr:
+    """A second copy of an expression. Only small ones: nested copies of copies would double with every level."""
+    if sum(1 for _ in expression.walk()) > 200:
+        raise Refused("too_deep", "a divisor that may be zero is too long", "Divide by something simpler.")
+    return expression.copy()
 
 
 def has_zero(value: Facts) -> bool:

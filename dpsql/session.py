@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Mapping
@@ -23,6 +24,9 @@ from dpsql.finish import Scratch
 from dpsql.ledger import Balance, Ledger
 from dpsql.plan import Plan
 from dpsql.release import release
+
+# The parser warns on standard error about text that it half understands; it is refused all the same.
+logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 # Recognised before parsing: the parser reads them as something else.
 COMMAND = re.compile(r"\s*(?:(?P<explain>EXPLAIN\s+PRIVACY\s)|SHOW\s+BUDGET\s*;?\s*$)", re.IGNORECASE)
@@ -120,6 +124,8 @@ class Session:
                  What goes wrong after `reserve` is one constant error, and nothing is given back
         Checked: test_record_play, test_session
         """
+        if not isinstance(query, str):
+            raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
         if command := COMMAND.match(query):
             return self._told(command, query, epsilon, delta)
         if parameters is not None:
@@ -129,6 +135,7 @@ class Session:
         plan = self._plan(query, epsilon, delta)
         second_opinion(query)
         self._shadow.confirm(plan)
+        self._finisher().confirm(plan)
         with self._backend.snapshot() as snapshot:
             if snapshot.schemas(self._catalog.policy.tables) != self._schemas:
                 raise Refused(
@@ -170,6 +177,8 @@ class Session:
 
     def explain(self, query: str, *, epsilon: float | None = None, delta: float | None = None) -> Explanation:
         """What would run, with which noise and error, at what cost. Touches no data and costs nothing."""
+        if not isinstance(query, str):
+            raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
         text = re.sub(r"^\s*EXPLAIN\s+PRIVACY\s+", "", query, flags=re.IGNORECASE)
         plan = self._plan(text, epsilon, delta)
         return Explanation(
@@ -243,6 +252,6 @@ def privacy(policy: Policy, epsilon: float | None, delta: float | None) -> tuple
         if delta is not None
         else policy.defaults.delta or policy.budget.delta / DEFAULT_DELTA_SHARE
     )
-    if not Fraction(1, 10**30) <= share < 1:
-        raise Refused("delta_invalid", "delta must lie between 1e-30 and 1", "A usual value is 1e-8.")
+    if not Fraction(1, 10**30) <= share <= policy.budget.delta:  # else a small epsilon could take the whole budget
+        raise Refused("delta_invalid", "delta must lie between 1e-30 and the budget's delta", "A usual value is 1e-8.")
     return wanted, share

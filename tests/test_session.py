@@ -129,7 +129,35 @@ def test_bad_epsilon(db: dpsql.Session, epsilon: float) -> None:
     assert db.budget.spent.amount == 0
 
 
-@pytest.mark.parametrize("delta", [0.0, -1.0, 1.0, math.nan, math.inf, 1e-40])
+def test_arithmetic_that_leaves_the_numbers(db: dpsql.Session) -> None:
+    """The error bar is unbounded, and everything can still be shown."""
+    for expression in (
+        "count(*) * 1e308 * 1e308",
+        "avg(age) / 0",
+        "sum(age) / count(*) * 1e200 * 1e200",
+        "count(*) / 1e-320",
+    ):
+        query = f"SELECT {expression} AS x FROM customer"
+        assert str(db.explain(query))
+        answer = db.sql(query, epsilon=0.1)
+        assert answer.errors == [(math.inf,)]
+        assert "∞" in answer._repr_html_() or "NULL" in answer._repr_html_()
+
+
+@pytest.mark.parametrize("query", [None, 5, b"SELECT 1", "SELECT count(*) FROM customer \ud800"])
+def test_what_is_no_text(db: dpsql.Session, query: str) -> None:
+    for ask in (db.sql, db.explain):
+        with pytest.raises(dpsql.Refused, match="syntax"):
+            ask(query)
+
+
+def test_what_cannot_be_finished_is_refused_before_the_charge(db: dpsql.Session) -> None:
+    with pytest.raises(dpsql.Refused, match=r"engine_cannot|too_deep|syntax"):
+        db.sql("SELECT " + " + ".join(["count(*)"] * 800) + " FROM customer")
+    assert db.budget.spent.amount == 0
+
+
+@pytest.mark.parametrize("delta", [1e-5, 0.0, -1.0, 1.0, math.nan, math.inf, 1e-40])
 def test_bad_delta(db: dpsql.Session, delta: float) -> None:
     with pytest.raises(dpsql.Refused, match="delta_invalid"):
         db.sql(GROUPED, delta=delta)

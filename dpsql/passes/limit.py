@@ -197,9 +197,13 @@ def row_value(summand: Summand) -> exp.Expr:
     value = total(summand.value)
     if not summand.pair:
         return value
-    value = cast(value, summand.value.facts.type, DOUBLE)
-    if summand.low:
-        value = exp.Paren(this=exp.Sub(this=value, expression=algebra.literal(summand.low, DOUBLE)))
+    if summand.low and summand.value.facts.type != DOUBLE:  # exactly, before large numbers lose their last digits
+        shifted = algebra.call("-", summand.value, algebra.constant(summand.low))
+        value = cast(total(shifted), shifted.facts.type, DOUBLE)
+    else:
+        value = cast(value, summand.value.facts.type, DOUBLE)
+        if summand.low:
+            value = exp.Paren(this=exp.Sub(this=value, expression=algebra.literal(summand.low, DOUBLE)))
     if summand.step != 1:
         value = exp.Div(this=value, expression=algebra.literal(summand.step, DOUBLE), typed=False, safe=False)
     return exp.Round(this=value)

@@ -38,6 +38,7 @@ OPERATORS: dict[type[exp.Expr], str] = {
 }
 RULES = {rule.name: rule for rule in AGGREGATES}
 MAX_KEYS = 1_000_000
+MAX_TABLES = 6  # rows that multiply with every join would let a clock tell who is there
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ def resolve(parsed: Parsed, catalog: Catalog) -> Resolved:
                 joined,
             )
         aliases.append(table(joined, scope, catalog))
+        if len(aliases) > MAX_TABLES:
+            refuse("too_many_tables", f"more than {MAX_TABLES} tables are joined", "Join fewer tables.", joined)
         conditions.append(boolean(rows(on, scope), "JOIN ... ON", on))
     predicate = boolean(rows(take(where, "this")[0], scope), "WHERE", where) if where else None
 
@@ -141,7 +144,7 @@ def resolve(parsed: Parsed, catalog: Catalog) -> Resolved:
     outputs = tuple(
         Output(alias.name if alias else label(node, top=True), above.lower(node)) for node, alias in selected
     )
-    # DuckDB lets HAVING and ORDER BY use the names of the SELECT list, behind those of the tables' columns.
+    # In HAVING and ORDER BY the names of the SELECT list come before those of the tables' columns, as in DuckDB.
     above.names = {
         fold(alias.name): output.expression for (_, alias), output in zip(selected, outputs, strict=True) if alias
     }
@@ -378,11 +381,10 @@ def number(text: str, node: exp.Expr) -> Literal:
             if value - value == 0:
                 return constant(value)
         elif "." in text and len(text.strip("-").replace(".", "")) <= 38:
-            digits = len(text.split(".")[1])
-            sign, width = (
-                (-1 if text[0] == "-" else 1),
-                max(len(text.strip("-").replace(".", "").lstrip("0")), digits, 1),
-            )
+            whole_part, digits = text.strip("-").split(".")[0].lstrip("0"), len(text.split(".")[1])
+            sign, width = (-1 if text[0] == "-" else 1), max(len(whole_part), 1) + digits
+            if width > 38:
+                raise ValueError
             exact = sign * abs(Fraction(text))
             facts = Facts(Type(f"DECIMAL({width},{digits})"), False, (exact, exact), True)
             return Literal(exact, facts) if digits else constant(exact)
@@ -412,6 +414,8 @@ def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) 
         return ()
     keys: list[Expr] = []
     for item in take(group, "expressions")[0]:
+        while isinstance(item, exp.Paren):
+            (item,) = take(item, "this")
         if isinstance(item, exp.Literal) and not item.is_string:
             place = number(item.this, item).value
             if not isinstance(place, int) or not 1 <= place <= len(selected):
@@ -439,6 +443,9 @@ class Above:
     names: dict[str, Expr] = field(default_factory=dict)
 
     def lower(self, node: exp.Expr) -> Expr:
+        if isinstance(node, exp.Column) and node.name and fold(node.name) in self.names and not node.args.get("table"):
+            take(node, "this", "table")
+            return self.names[fold(node.name)]
         if (key := self.key(node)) is not None:
             return key
         match node:
@@ -447,8 +454,6 @@ class Above:
             case exp.Star():
                 refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", node)
             case exp.Column():
-                if fold(node.name) in self.names and self.scope.unknown(node):
-                    return self.names[fold(node.name)]
                 column(node, self.scope)
                 refuse(
                     "not_grouped",

@@ -9,7 +9,7 @@ from functools import reduce
 from sqlglot import exp
 
 from dpsql import algebra, catalog
-from dpsql.algebra import Aggregate, Call, Column, Expr, conjuncts, name, plain
+from dpsql.algebra import Aggregate, Call, Column, Expr, Literal, conjuncts, name, plain
 from dpsql.catalog import BOOLEAN, DOUBLE, Type, Value, fold
 from dpsql.errors import Refused
 from dpsql.functions import cast
@@ -155,9 +155,11 @@ def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate
     query = query.from_(base.subquery(quoted("base")))
     if resolved.having is not None:
         query = query.where(render(resolved.having))
-    for item in resolved.order:
-        query = query.order_by(exp.Ordered(this=render(item.by), desc=item.descending, nulls_first=item.nulls_first))
-    query = query.order_by(exp.Ordered(this=name("row"), desc=False, nulls_first=False))
+    # A constant orders nothing, and the engine would take it for a position; a term that stands twice says no more.
+    terms = dict.fromkeys(item for item in resolved.order if not isinstance(item.by, Literal))
+    ordered = [exp.Ordered(this=render(i.by), desc=i.descending, nulls_first=i.nulls_first) for i in terms]
+    ordered.append(exp.Ordered(this=name("row"), desc=False, nulls_first=False))
+    query.set("order", exp.Order(expressions=ordered))
     if resolved.limit is not None:
         query = query.limit(resolved.limit)
     return query.offset(resolved.offset) if resolved.offset else query
