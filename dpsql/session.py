@@ -21,6 +21,7 @@ from dpsql.errors import Failed, Refused
 from dpsql.explain import Explanation
 from dpsql.finish import Scratch
 from dpsql.ledger import Balance, Ledger
+from dpsql.passes.bind import bind
 from dpsql.plan import Plan
 from dpsql.release import release
 
@@ -111,7 +112,7 @@ class Session:
     def sql(
         self, query: str, parameters: object = None, *, epsilon: float | None = None, delta: float | None = None
     ) -> Answer:
-        """Answer a query, and charge for it.
+        """Answer a query, and charge for it. `parameters` are a list for `?` and `$1`, or a dict for `$name`.
 
         Needs:   nothing: query, parameters, epsilon and delta are hostile
         Gives:   an answer whose loss was durable before any row was read; or an error, charged if data was touched
@@ -121,12 +122,8 @@ class Session:
         Checked: test_record_play, test_session
         """
         if command := COMMAND.match(query):
-            return self._told(command, query, epsilon, delta)
-        if parameters is not None:
-            raise Refused(
-                "parameters_not_supported", "parameters are not supported yet", "Write the values into the query."
-            )
-        plan = self._plan(query, epsilon, delta)
+            return self._told(command, query, parameters, epsilon, delta)
+        plan = self._plan(query, epsilon, delta, parameters)
         second_opinion(query)
         self._shadow.confirm(plan)
         with self._backend.snapshot() as snapshot:
@@ -151,11 +148,14 @@ class Session:
             self._scratch = Scratch()
         return self._scratch
 
-    def _told(self, command: re.Match[str], query: str, epsilon: float | None, delta: float | None) -> Answer:
+    def _told(
+        self, command: re.Match[str], query: str, parameters: object, epsilon: float | None, delta: float | None
+    ) -> Answer:
         """EXPLAIN PRIVACY and SHOW BUDGET as answers: free, and read off public facts."""
         if command["explain"]:
-            lines = [(line,) for line in str(self.explain(query, epsilon=epsilon, delta=delta)).splitlines()]
-            return self._finisher().tell(("explain",), lines, self._free())
+            explained = self.explain(query, parameters, epsilon=epsilon, delta=delta)
+            return self._finisher().tell(("explain",), [(line,) for line in str(explained).splitlines()], self._free())
+        bind({}, parameters)
         budget = self.budget
         rows = [
             (name, b.spent.epsilon, b.left.epsilon, b.total.epsilon, b.total.delta, b.left.amount / b.total.amount)
@@ -168,10 +168,12 @@ class Session:
     def _free(self) -> Loss:
         return Loss(0.0, 0.0, self._ledger.currency, 0.0)
 
-    def explain(self, query: str, *, epsilon: float | None = None, delta: float | None = None) -> Explanation:
+    def explain(
+        self, query: str, parameters: object = None, *, epsilon: float | None = None, delta: float | None = None
+    ) -> Explanation:
         """What would run, with which noise and error, at what cost. Touches no data and costs nothing."""
         text = re.sub(r"^\s*EXPLAIN\s+PRIVACY\s+", "", query, flags=re.IGNORECASE)
-        plan = self._plan(text, epsilon, delta)
+        plan = self._plan(text, epsilon, delta, parameters)
         return Explanation(
             plan, self._loss(plan), self.budget.left, self._ledger.balance().left.amount // max(plan.charge.amount, 1)
         )
@@ -187,10 +189,10 @@ class Session:
         spent, left, total = (in_words(charge, delta) for charge in (balance.spent, balance.left, balance.total))
         return Budget(spent, left, total, analyst)
 
-    def _plan(self, query: str, epsilon: float | None, delta: float | None) -> Plan:
+    def _plan(self, query: str, epsilon: float | None, delta: float | None, parameters: object = None) -> Plan:
         policy = self._catalog.policy
         epsilon_, delta_ = privacy(policy, epsilon, delta)
-        return compiler.compile(query, self._catalog, epsilon_, delta_)
+        return compiler.compile(query, self._catalog, epsilon_, delta_, parameters)
 
     def _loss(self, plan: Plan) -> Loss:
         return Loss(float(plan.epsilon), float(plan.delta), plan.charge.currency, plan.charge.amount / 10**18)
