@@ -15,11 +15,12 @@ from dpsql import compile as compiler
 from dpsql.accountant import Loss, in_words
 from dpsql.answer import Answer
 from dpsql.backends import DuckDB
-from dpsql.backends.duckdb import Shadow, second_opinion
+from dpsql.backends.duckdb import Shadow, Snapshot, second_opinion
 from dpsql.catalog import Catalog, Policy, Schema, build, read_policy
-from dpsql.errors import Failed, Refused
+from dpsql.errors import Failed, Interrupted, Refused
 from dpsql.explain import Explanation
 from dpsql.finish import Scratch
+from dpsql.interrupt import interruptible
 from dpsql.ledger import Balance, Ledger
 from dpsql.passes.bind import bind
 from dpsql.plan import Plan
@@ -118,8 +119,8 @@ class Session:
         Gives:   an answer whose loss was durable before any row was read; or an error, charged if data was touched
         Proof:   the plan is made and confirmed first, from public facts; `reserve` returns only when the charge is on
                  disk; then one exact query, one native call that adds the noise, and the finishing query on its result.
-                 What goes wrong after `reserve` is one constant error, and nothing is given back
-        Checked: test_record_play, test_session
+                 What goes wrong after `reserve` is one constant error, Ctrl-C another; nothing is given back
+        Checked: test_record_play, test_session, test_interrupt
         """
         if command := COMMAND.match(query):
             return self._told(command, query, parameters, epsilon, delta)
@@ -131,16 +132,29 @@ class Session:
                 raise Refused(
                     "schema_changed", "a table of the policy has changed since the session began", "Connect again."
                 )
-            run = self._ledger.reserve(plan, query, self._analyst)
-            answer = None
+            answer, interrupted = None, False
             try:
-                noisy = release(plan, snapshot.run(plan))
-                answer = self._finisher().finish(plan, noisy, self._loss(plan))
-                self._ledger.settle(run, query, self._analyst)
-            except Exception:  # whatever it was, it may depend on data
-                answer = None
-            if answer is None:  # raised here, so that the exception has neither a cause nor a context
+                run = self._ledger.reserve(plan, query, self._analyst)
+                answer = self._answer(plan, snapshot, run, query)
+            except KeyboardInterrupt:
+                interrupted = True
+            # Raised here, so that the exception has neither a cause nor a context.
+            if interrupted:
+                raise Interrupted
+            if answer is None:
                 raise Failed
+        return answer
+
+    def _answer(self, plan: Plan, snapshot: Snapshot, run: str, query: str) -> Answer | None:
+        """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
+        try:
+            noisy = interruptible(lambda: release(plan, snapshot.run(plan)), snapshot.interrupt)
+            if noisy is None:
+                return None
+            answer = self._finisher().finish(plan, noisy, self._loss(plan))
+            self._ledger.settle(run, query, self._analyst)
+        except Exception:
+            return None
         return answer
 
     def _finisher(self) -> Scratch:
