@@ -1,4 +1,4 @@
-"""The passes in order. Compiling is a pure function of the text and of public metadata; it never touches data.
+"""The passes in order. Compiling is a pure function of the text, its parameters and public metadata; it never touches data.
 
 Theorem: a plan's release is (epsilon, delta)-DP for adding or removing one person with all of her rows, at the price
 of `plan.charge`. Proof: each line's Gives is the next line's Needs; `allot` ends with the claim; what follows (`outer`)
@@ -23,11 +23,11 @@ from dpsql.plan import Plan
 PASSES = (parse, resolve, track, split, limit, allot)
 
 
-def compile(text: str, catalog: Catalog, epsilon: Fraction, delta: Fraction) -> Plan:
+def compile(text: str, catalog: Catalog, epsilon: Fraction, delta: Fraction, parameters: object = None) -> Plan:
     norm = (Laplace if catalog.policy.budget.accounting == "pure" else Gaussian).norm
     try:
         parsed = parse(text)
-        resolved = resolve(parsed, catalog)
+        resolved = resolve(parsed, catalog, parameters)
         tracked = track(resolved, catalog)
         parts = split(tracked)
         limited = limit(parts, catalog, norm)

@@ -1,4 +1,4 @@
-"""The three ways in which dpsql says no. Errors are data: every front-end renders the same four fields."""
+"""The ways in which dpsql says no. Errors are data: every front-end renders the same four fields."""
 
 from __future__ import annotations
 
@@ -32,3 +32,10 @@ class Failed(Error):
             "the query failed while it ran; its charge stands",
             "Ask the owner of the data: the reason may depend on the data, so it is not shown.",
         )
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while data was being read. A KeyboardInterrupt, so that it ends what Ctrl-C ends; its text is constant."""
+
+    def __init__(self) -> None:
+        super().__init__("the query was interrupted; its charge stands")

@@ -16,12 +16,14 @@ from dpsql import compile as compiler
 from dpsql.accountant import Loss, in_words
 from dpsql.answer import Answer
 from dpsql.backends import DuckDB
-from dpsql.backends.duckdb import Shadow, second_opinion
+from dpsql.backends.duckdb import Shadow, Snapshot, second_opinion
 from dpsql.catalog import Catalog, Policy, Schema, build, read_policy
-from dpsql.errors import Failed, Refused
+from dpsql.errors import Failed, Interrupted, Refused
 from dpsql.explain import Explanation
 from dpsql.finish import Scratch
+from dpsql.interrupt import interruptible
 from dpsql.ledger import Balance, Ledger
+from dpsql.passes.bind import bind
 from dpsql.plan import Plan
 from dpsql.release import release
 
@@ -115,24 +117,20 @@ class Session:
     def sql(
         self, query: str, parameters: object = None, *, epsilon: float | None = None, delta: float | None = None
     ) -> Answer:
-        """Answer a query, and charge for it.
+        """Answer a query, and charge for it. `parameters` are a list for `?` and `$1`, or a dict for `$name`.
 
         Needs:   nothing: query, parameters, epsilon and delta are hostile
         Gives:   an answer whose loss was durable before any row was read; or an error, charged if data was touched
         Proof:   the plan is made and confirmed first, from public facts; `reserve` returns only when the charge is on
                  disk; then one exact query, one native call that adds the noise, and the finishing query on its result.
-                 What goes wrong after `reserve` is one constant error, and nothing is given back
-        Checked: test_record_play, test_session
+                 What goes wrong after `reserve` is one constant error, Ctrl-C another; nothing is given back
+        Checked: test_record_play, test_session, test_interrupt
         """
         if not isinstance(query, str):
             raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
         if command := COMMAND.match(query):
-            return self._told(command, query, epsilon, delta)
-        if parameters is not None:
-            raise Refused(
-                "parameters_not_supported", "parameters are not supported yet", "Write the values into the query."
-            )
-        plan = self._plan(query, epsilon, delta)
+            return self._told(command, query, parameters, epsilon, delta)
+        plan = self._plan(query, epsilon, delta, parameters)
         second_opinion(query)
         self._shadow.confirm(plan)
         self._finisher().confirm(plan)
@@ -141,16 +139,29 @@ class Session:
                 raise Refused(
                     "schema_changed", "a table of the policy has changed since the session began", "Connect again."
                 )
-            run = self._ledger.reserve(plan, query, self._analyst)
-            answer = None
+            answer, interrupted = None, False
             try:
-                noisy = release(plan, snapshot.run(plan))
-                answer = self._finisher().finish(plan, noisy, self._loss(plan))
-                self._ledger.settle(run, query, self._analyst)
-            except Exception:  # whatever it was, it may depend on data
-                answer = None
-            if answer is None:  # raised here, so that the exception has neither a cause nor a context
+                run = self._ledger.reserve(plan, query, self._analyst)
+                answer = self._answer(plan, snapshot, run, query)
+            except KeyboardInterrupt:
+                interrupted = True
+            # Raised here, so that the exception has neither a cause nor a context.
+            if interrupted:
+                raise Interrupted
+            if answer is None:
                 raise Failed
+        return answer
+
+    def _answer(self, plan: Plan, snapshot: Snapshot, run: str, query: str) -> Answer | None:
+        """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
+        try:
+            noisy = interruptible(lambda: release(plan, snapshot.run(plan)), snapshot.interrupt)
+            if noisy is None:
+                return None
+            answer = self._finisher().finish(plan, noisy, self._loss(plan))
+            self._ledger.settle(run, query, self._analyst)
+        except Exception:
+            return None
         return answer
 
     def _finisher(self) -> Scratch:
@@ -158,11 +169,14 @@ class Session:
             self._scratch = Scratch()
         return self._scratch
 
-    def _told(self, command: re.Match[str], query: str, epsilon: float | None, delta: float | None) -> Answer:
+    def _told(
+        self, command: re.Match[str], query: str, parameters: object, epsilon: float | None, delta: float | None
+    ) -> Answer:
         """EXPLAIN PRIVACY and SHOW BUDGET as answers: free, and read off public facts."""
         if command["explain"]:
-            lines = [(line,) for line in str(self.explain(query, epsilon=epsilon, delta=delta)).splitlines()]
-            return self._finisher().tell(("explain",), lines, self._free())
+            explained = self.explain(query, parameters, epsilon=epsilon, delta=delta)
+            return self._finisher().tell(("explain",), [(line,) for line in str(explained).splitlines()], self._free())
+        bind({}, parameters)
         budget = self.budget
         rows = [
             (name, b.spent.epsilon, b.left.epsilon, b.total.epsilon, b.total.delta, b.left.amount / b.total.amount)
@@ -175,12 +189,14 @@ class Session:
     def _free(self) -> Loss:
         return Loss(0.0, 0.0, self._ledger.currency, 0.0)
 
-    def explain(self, query: str, *, epsilon: float | None = None, delta: float | None = None) -> Explanation:
+    def explain(
+        self, query: str, parameters: object = None, *, epsilon: float | None = None, delta: float | None = None
+    ) -> Explanation:
         """What would run, with which noise and error, at what cost. Touches no data and costs nothing."""
         if not isinstance(query, str):
             raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
         text = re.sub(r"^\s*EXPLAIN\s+PRIVACY\s+", "", query, flags=re.IGNORECASE)
-        plan = self._plan(text, epsilon, delta)
+        plan = self._plan(text, epsilon, delta, parameters)
         return Explanation(
             plan, self._loss(plan), self.budget.left, self._ledger.balance().left.amount // max(plan.charge.amount, 1)
         )
@@ -196,10 +212,10 @@ class Session:
         spent, left, total = (in_words(charge, delta) for charge in (balance.spent, balance.left, balance.total))
         return Budget(spent, left, total, analyst)
 
-    def _plan(self, query: str, epsilon: float | None, delta: float | None) -> Plan:
+    def _plan(self, query: str, epsilon: float | None, delta: float | None, parameters: object = None) -> Plan:
         policy = self._catalog.policy
         epsilon_, delta_ = privacy(policy, epsilon, delta)
-        return compiler.compile(query, self._catalog, epsilon_, delta_)
+        return compiler.compile(query, self._catalog, epsilon_, delta_, parameters)
 
     def _loss(self, plan: Plan) -> Loss:
         return Loss(float(plan.epsilon), float(plan.delta), plan.charge.currency, plan.charge.amount / 10**18)

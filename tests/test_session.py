@@ -172,7 +172,7 @@ def test_other_refusals_of_a_call() -> None:
             db.sql(GROUPED, **keywords)
     with pytest.raises(dpsql.Refused, match="limit_missing"):
         db.sql("SELECT count(*) FROM orders", epsilon=1.0)
-    with pytest.raises(dpsql.Refused, match="parameters_not_supported"):
+    with pytest.raises(dpsql.Refused, match="parameter_unknown"):
         db.sql(GROUPED, [1], epsilon=1.0)
     without = {**shop.policy(), "budget": {"epsilon": 10.0}}
     pure = dpsql.connect(connection, policy=without, ledger=":memory:")

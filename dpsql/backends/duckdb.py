@@ -157,6 +157,11 @@ class Snapshot:
         """The exact integers of a plan as an Arrow stream; to be read before the snapshot ends."""
         return self._connection.sql(plan.inner)
 
+    def interrupt(self) -> None:
+        """End the query that runs now, from another thread."""
+        with suppress(duckdb.Error):
+            self._connection.interrupt()
+
 
 def refuse_shadowing(connection: duckdb.DuckDBPyConnection) -> None:
     for kind, query in (

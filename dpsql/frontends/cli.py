@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 import dpsql
-from dpsql.errors import BudgetExhausted, Error, Failed, Refused
+from dpsql.errors import BudgetExhausted, Error, Failed, Interrupted, Refused
 
 EXIT: dict[type[Error], int] = {Refused: 3, BudgetExhausted: 4, Failed: 5}
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,6 +29,9 @@ class Commands(click.Group):
             word = {Refused: "refused", BudgetExhausted: "budget exhausted", Failed: "failed"}[type(error)]
             click.echo(f"{word}: {error}", err=True)
             ctx.exit(EXIT[type(error)])
+        except Interrupted as error:
+            click.echo(f"interrupted: {error}", err=True)
+            ctx.exit(130)
 
 
 def database(command: F) -> F:
@@ -81,6 +84,7 @@ def cli() -> None:
 
     \b
     Exit codes: 0 answered, 2 usage, 3 refused, 4 budget exhausted, 5 failed.
+    Ctrl-C ends a query; its charge stands, and the exit code is 130.
     Tab completion: eval "$(_DPSQL_COMPLETE=bash_source dpsql)" (or zsh_source, fish_source).
     """
 

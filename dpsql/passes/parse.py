@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.tokenizer_core import Token, TokenType
 
-from dpsql.catalog import encodable
+from dpsql.catalog import encodable, fold
 from dpsql.errors import Refused
 
 MAX_BYTES, MAX_TOKENS, MAX_DEPTH = 64_000, 5_000, 100
@@ -37,6 +39,7 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.Literal,
         exp.Boolean,
         exp.Null,
+        exp.Placeholder,
         exp.Cast,
         exp.DataType,
         exp.Paren,
@@ -71,14 +74,23 @@ HINTS: dict[type[exp.Expr], str] = {
     exp.Distinct: "COUNT(DISTINCT x) and SELECT DISTINCT are not supported yet.",
     exp.Window: "Window functions are not supported yet.",
     exp.SetOperation: "UNION, INTERSECT and EXCEPT are not supported yet.",
-    exp.Placeholder: "Write the value into the query; parameters are not supported yet.",
-    exp.Parameter: "Write the value into the query; parameters are not supported yet.",
+    exp.Parameter: "Write parameters as ?, $1 or $name.",
 }
+
+
+class Marked(DuckDB):
+    """DuckDB's dialect without dollar-quoted texts, for which `IN ($a,$b)` is mistaken."""
+
+    class Tokenizer(DuckDB.Tokenizer):
+        HEREDOC_STRINGS = []  # noqa: RUF012
 
 
 @dataclass(frozen=True)
 class Parsed:
     tree: exp.Select
+    marks: Mapping[str, int] = field(
+        default_factory=dict
+    )  # the parameters by name, and where each stands first; `?` have numbers for names
 
 
 def position(node: exp.Expr | None) -> int | None:
@@ -102,7 +114,7 @@ def parse(text: str) -> Parsed:
     """Read one SELECT and refuse what the rest of the compiler has no case for.
 
     Needs:   nothing: the text is hostile
-    Gives:   one SELECT statement whose nodes are all of the classes in NODES
+    Gives:   one SELECT statement whose nodes are all of the classes in NODES, and its parameters by name
     Proof:   size and depth are counted on the tokens before the recursive parser runs; then every node is visited and
              one of another class is refused. The text is not used again: what the engine runs is generated from the
              resolved algebra, so a misreading by this parser can change the question but not the guarantee
@@ -113,13 +125,15 @@ def parse(text: str) -> Parsed:
     if len(text.encode("utf-8")) > MAX_BYTES:
         raise Refused("too_long", f"the query is longer than {MAX_BYTES} bytes", "Shorten it.")
     try:
-        tokens = sqlglot.tokenize(text, dialect="duckdb")
+        tokens = Marked().tokenize(text)
         if not tokens:
             raise Refused("one_statement", "the query is empty", "Send one SELECT.")
         check(tokens)
+        tokens, marks = mark(tokens)
         if sys.getrecursionlimit() < 20_000:  # MAX_DEPTH levels take the parser about 40 frames each
             sys.setrecursionlimit(20_000)
-        statements = [s for s in sqlglot.parse(text, dialect="duckdb", error_level=sqlglot.ErrorLevel.IMMEDIATE) if s]
+        parser = Marked().parser(error_level=sqlglot.ErrorLevel.IMMEDIATE)
+        statements = [s for s in parser.parse(tokens, text) if s]
     except sqlglot.errors.ParseError as error:
         first = error.errors[0] if error.errors else {}
         what = first.get("description") or "cannot be parsed"
@@ -139,8 +153,37 @@ def parse(text: str) -> Parsed:
                 (hint for cls, hint in HINTS.items() if isinstance(node, cls)), "See the README for what is supported."
             )
             raise Refused("not_supported", f"{describe(node)} is not supported", hint, position(node))
+        if isinstance(node, exp.Placeholder) and (fold(node.name) not in marks or node.args.keys() - {"this"}):
+            raise Refused("syntax", "this is not how a parameter is written", "Write parameters as ?, $1 or $name.")
     assert isinstance(tree, exp.Select)
-    return Parsed(tree)
+    return Parsed(tree, marks)
+
+
+def mark(tokens: list[Token]) -> tuple[list[Token], dict[str, int]]:
+    """Give each `?` its number, in the order of the text, which a tree does not keep; and list all parameters."""
+    result: list[Token] = []
+    marks: dict[str, int] = {}
+    kinds: set[str] = set()
+    dollar: Token | None = None
+    for token in tokens:
+        if token.token_type == TokenType.PLACEHOLDER:
+            number = str(len(marks) + 1)
+            result.append(Token(TokenType.PARAMETER, "$", token.line, token.col, token.start, token.end))
+            token = Token(TokenType.NUMBER, number, token.line, token.col, token.start, token.end, token.comments)
+            marks.setdefault(number, token.start)
+            kinds.add("?")
+        elif dollar is not None:
+            if token.token_type == TokenType.IDENTIFIER or not re.fullmatch(r"[1-9]\d{0,3}|[A-Za-z_]\w*", token.text):
+                raise Refused("syntax", "cannot read the parameter", "Write it as ?, $1 or $name.", dollar.start)
+            marks.setdefault(fold(token.text), dollar.start)
+            kinds.add("$1" if token.text.isdigit() else "$name")
+        dollar = token if token.token_type == TokenType.PARAMETER else None
+        if len(kinds) > 1:
+            raise Refused(
+                "parameters_mixed", "the query mixes kinds of parameters", "Use ?, $1 or $name throughout.", token.start
+            )
+        result.append(token)
+    return result, marks
 
 
 def place(text: str, error: dict[str, Any]) -> int | None:

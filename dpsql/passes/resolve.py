@@ -17,6 +17,7 @@ from dpsql.algebra import Aggregate, Call, Column, Expr, Filter, Join, Literal, 
 from dpsql.catalog import BOOLEAN, HUGEINT, LARGEST, Catalog, Table, Type, fold
 from dpsql.errors import Refused
 from dpsql.functions import Facts
+from dpsql.passes.bind import bind
 from dpsql.passes.parse import Parsed, describe, position
 from dpsql.plan import Output
 
@@ -66,6 +67,7 @@ class Scope:
 
     tables: dict[str, tuple[str, Table]] = field(default_factory=dict)
     used: dict[str, list[str]] = field(default_factory=dict)
+    constants: dict[str, Literal] = field(default_factory=dict)  # the query's parameters
 
     def add(self, alias: str, table: Table, node: exp.Expr) -> None:
         if fold(alias) in self.tables:
@@ -77,6 +79,10 @@ class Scope:
         """Whether a name is no column of FROM, and so may be one of the SELECT list."""
         _, qualifier = take(node, "this", "table")
         return qualifier is None and not any(table.column(node.name) for _, table in self.tables.values())
+
+    def constant(self, node: exp.Placeholder) -> Literal:
+        """The constant that was given for a parameter. It has been in the marks since `parse`, so it is there."""
+        return self.constants[fold(node.name)]
 
     def scan(self, alias: str) -> Scan:
         written, table = self.tables[fold(alias)]
@@ -100,15 +106,16 @@ def take(node: exp.Expr, *names: str) -> list[Any]:
     return [node.args.get(name) for name in names]
 
 
-def resolve(parsed: Parsed, catalog: Catalog) -> Resolved:
+def resolve(parsed: Parsed, catalog: Catalog, parameters: object = None) -> Resolved:
     """Lower the statement to a relation, its keys, and expressions over aggregates.
 
     Needs:   nodes of the allow-listed classes
-    Gives:   a relation of the closed algebra with row-wise total predicates; keys that are expressions
-             of one row; outputs, HAVING, ORDER BY and LIMIT that mention rows only inside aggregates
+    Gives:   a relation of the closed algebra with row-wise total predicates; keys that are expressions of one row;
+             outputs, HAVING, ORDER BY and LIMIT that mention rows only inside aggregates; a constant for each parameter
     Proof:   every node is taken apart by `take`, which refuses an argument that no case consumes; every name is looked
-             up in the catalogue; every operator is a row of `functions.FUNCTIONS`, which refuses what is not total
-    Checked: test_parse (nothing is dropped), specs/*.md
+             up in the catalogue; every operator is a row of `functions.FUNCTIONS`, which refuses what is not total;
+             a parameter is a literal of the algebra like those of the text
+    Checked: test_parse (nothing is dropped), test_parameters, specs/*.md
     """
     tree = parsed.tree
     for word in tree.find_all(exp.Identifier):
@@ -118,7 +125,7 @@ def resolve(parsed: Parsed, catalog: Catalog) -> Resolved:
     )
     if from_ is None:
         refuse("no_table", "the query has no FROM", "Name a table of the policy: SELECT count(*) FROM orders.")
-    scope = Scope()
+    scope = Scope(constants=bind(parsed.marks, parameters))
     (source,) = take(from_, "this")
     aliases = [table(source, scope, catalog)]
     conditions = []
@@ -166,7 +173,14 @@ def resolve(parsed: Parsed, catalog: Catalog) -> Resolved:
         relation = Filter(relation, predicate)
     tables = tuple(found for _, found in scope.tables.values())
     return Resolved(
-        relation, keys, tables, outputs, condition, ordering, whole(limit, "LIMIT"), whole(offset, "OFFSET") or 0
+        relation,
+        keys,
+        tables,
+        outputs,
+        condition,
+        ordering,
+        whole(limit, "LIMIT", scope),
+        whole(offset, "OFFSET", scope) or 0,
     )
 
 
@@ -223,6 +237,8 @@ def rows(node: exp.Expr, scope: Scope) -> Expr:
     match node:
         case exp.Column():
             return column(node, scope)
+        case exp.Placeholder():
+            return scope.constant(node)
         case exp.Count() | exp.Sum() | exp.Avg():
             refuse(
                 "aggregate_misplaced",
@@ -461,6 +477,8 @@ class Above:
                     "Rows about persons are never shown: group by it or aggregate it.",
                     node,
                 )
+            case exp.Placeholder():
+                return self.scope.constant(node)
             case exp.Count():
                 this, _ = take(node, "this", "big_int")
                 if this is None or isinstance(this, exp.Star):
@@ -525,8 +543,9 @@ def range_hint(expression: Expr) -> str:
 
 def ordered(item: exp.Expr, above: Above, outputs: tuple[Output, ...]) -> Order:
     this, descending, nulls_first = take(item, "this", "desc", "nulls_first")
-    if isinstance(this, exp.Literal):
-        place = None if this.is_string else number(this.this, this).value
+    if isinstance(this, exp.Literal | exp.Placeholder):
+        plain = isinstance(this, exp.Literal) and not this.is_string
+        place = number(this.this, this).value if plain else None
         if not isinstance(place, int) or not 1 <= place <= len(outputs):
             refuse(
                 "position_invalid", "ORDER BY names no column of the SELECT list", "Use its number or its name.", this
@@ -535,10 +554,15 @@ def ordered(item: exp.Expr, above: Above, outputs: tuple[Output, ...]) -> Order:
     return Order(above.lower(this), bool(descending), bool(nulls_first))
 
 
-def whole(node: exp.Expr | None, clause: str) -> int | None:
+def whole(node: exp.Expr | None, clause: str, scope: Scope) -> int | None:
     if node is None:
         return None
     (value,) = take(node, "expression")
+    if isinstance(value, exp.Placeholder):
+        given = scope.constant(value).value
+        if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**63:
+            refuse("parameter_invalid", f"{clause} needs a whole number", f"Pass 10 for ${value.name}.", node)
+        return given
     if not isinstance(value, exp.Literal) or value.is_string or not value.this.isdigit() or int(value.this) >= 2**63:
         refuse("not_supported", f"{clause} needs a whole number", f"Write {clause} 10.", node)
     return int(value.this)
@@ -563,6 +587,8 @@ def label(node: exp.Expr, top: bool = False) -> str:
             return "'" + node.this.replace("'", "''") + "'" if node.is_string else str(node.this)
         case exp.Boolean():
             return "true" if node.this else "false"
+        case exp.Placeholder():
+            return f"${node.name}"
         case exp.Neg():
             return f"-{node.this.this}" if isinstance(node.this, exp.Literal) else f"(-({label(node.this)}))"
         case exp.Not() if isinstance(node.this, exp.Is):

@@ -1,0 +1,37 @@
+"""Work that Ctrl-C can end. Python delivers it to the main thread between two instructions, and a native call is one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def interruptible(work: Callable[[], T], stop: Callable[[], None]) -> T | None:
+    """Do the work in a thread of its own while this one waits, which Ctrl-C can end: then `stop` is called until it does.
+
+    None if the work failed: why it did may depend on data, so the reason is dropped where it arose.
+    """
+    done, results = threading.Event(), list[T]()
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException:  # noqa: BLE001
+            pass
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=run, name="dpsql", daemon=True)
+    try:
+        thread.start()
+        while not done.wait(0.1):  # a signal may have been given to another thread, which does not wake this one
+            pass
+    except KeyboardInterrupt:
+        # Again and again: an engine forgets an interrupt that comes before its query has begun.
+        while thread.is_alive() and not done.wait(0.02):
+            stop()
+        raise
+    return results.pop() if results else None

@@ -1,0 +1,115 @@
+"""Ctrl-C: real signals to real processes that are in the middle of a slow query."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.interrupt import interruptible
+
+POLICY = """
+[dataset]
+id = "slow"
+[budget]
+epsilon = 3.0
+[defaults]
+epsilon = 0.5
+max_rows_contributed = 1
+[tables.people]
+person = "id"
+[tables.visits]
+person = { column = "person", references = "people.id" }
+"""
+# One person who stands 500,000 times in both tables: 250 thousand million rows.
+SLOW = "SELECT count(*) FROM visits JOIN people ON visits.person = people.id WHERE i + j <> 7"
+FAST = "SELECT count(*) FROM people"
+SCRIPT = f"""
+import dpsql
+db = dpsql.connect("slow.duckdb", policy="slow.policy.toml")
+try:
+    db.sql({SLOW!r})
+except KeyboardInterrupt as error:
+    print(type(error).__name__, error, error.__cause__, error.__context__)
+print(len(db.sql({FAST!r})), db.budget.spent.epsilon)
+"""
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    with duckdb.connect(str(tmp_path / "slow.duckdb")) as connection:
+        connection.execute("CREATE TABLE visits AS SELECT 1 AS person, (i % 1000)::INT AS i FROM range(500_000) t(i)")
+        connection.execute("CREATE TABLE people AS SELECT person AS id, i AS j FROM visits")
+    (tmp_path / "slow.policy.toml").write_text(POLICY)
+    return tmp_path
+
+
+def entries(directory: Path) -> list[tuple[str, str]]:
+    ledger = directory / "slow.ledger"
+    if not ledger.exists():
+        return []
+    with sqlite3.connect(f"file:{ledger}?mode=ro", uri=True) as db:
+        return db.execute("SELECT state, statement FROM entry ORDER BY number").fetchall()
+
+
+def interrupt(directory: Path, *arguments: str) -> tuple[int, str, str, float]:
+    """Start a process, send SIGINT once its query has been charged and runs; its end, and how long that took."""
+    process = subprocess.Popen(
+        [sys.executable, *arguments], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not entries(directory) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    assert process.poll() is None, "the query should still be running"
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err, time.monotonic() - start
+
+
+def test_the_session_goes_on(slow: Path) -> None:
+    code, out, err, took = interrupt(slow, "-c", SCRIPT)
+    assert code == 0, err
+    assert out.splitlines() == ["Interrupted the query was interrupted; its charge stands None None", "1 1.0"]
+    assert took < 10
+    assert entries(slow) == [("reserved", SLOW), ("reserved", FAST), ("settled", FAST)]
+
+
+def test_the_command_line_says_that_the_charge_stands(slow: Path) -> None:
+    code, out, err, took = interrupt(slow, "-m", "dpsql", "sql", "slow.duckdb", SLOW)
+    assert (code, out) == (130, "")
+    assert err == "interrupted: the query was interrupted; its charge stands\n"
+    assert took < 10
+    assert entries(slow) == [("reserved", SLOW)]
+
+
+def test_an_interrupt_before_the_query_begins_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`stop` is called until the work ends."""
+    calls: list[int] = []
+
+    def work() -> None:
+        signal.raise_signal(signal.SIGINT)  # the flag is set, and the main thread sees it
+        while len(calls) < 3:
+            time.sleep(0.001)
+
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(work, lambda: calls.append(1))
+    assert len(calls) >= 3
+
+
+def test_work_that_fails_gives_nothing() -> None:
+    assert interruptible(lambda: 1 // 0, lambda: None) is None
+    assert interruptible(lambda: 42, lambda: None) == 42
+
+
+def test_an_interrupt_is_no_error_of_dpsql() -> None:
+    """A loop that goes on after a refusal or a failure ends with Ctrl-C."""
+    assert not issubclass(dpsql.errors.Interrupted, Exception)
