@@ -428,7 +428,9 @@ def path_to_person(table: Table, tables: Mapping[str, Table]) -> Iterator[tuple[
 
 def declare(place: str, column: Column, limits: Any) -> Column:
     """A column with its declared range or domain, given in values of the column's own type."""
-    only(place, limits, "between in")
+    only(place, limits, "between in type")
+    if "type" in limits and (wanted := declared_type(f"{place}.type", limits["type"])) != column.type:
+        raise wrong(f"{place}.type", f"{wanted.sql} is declared, but the column is {column.type.sql}", "Leave it out.")
     between: tuple[Any, Any] | None = None
     domain: tuple[Value, ...] | None = None
     if "between" in limits:
@@ -436,7 +438,11 @@ def declare(place: str, column: Column, limits: Any) -> Column:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise wrong(f"{place}.between", "expected [low, high]")
         if not column.type.numeric and column.type.kind not in ("DATE", "TIMESTAMP"):
-            raise wrong(f"{place}.between", f"a column of type {column.type.sql} has no range")
+            raise wrong(
+                f"{place}.between",
+                f"a column of type {column.type.sql} has no range",
+                'If it comes from a CSV file, declare its type too: { type = "INTEGER", between = [LOW, HIGH] }.',
+            )
         low, high = (literal(f"{place}.between", column.type, value) for value in pair)
         if low > high:  # type: ignore[operator]
             raise wrong(f"{place}.between", "the low end is above the high end", "Write [low, high].")
@@ -461,6 +467,20 @@ def declare(place: str, column: Column, limits: Any) -> Column:
     if between and domain:
         raise wrong(place, "has both `between` and `in`", "Keep one of them.")
     return Column(column.name, column.type, column.nullable, between, domain, column.generated)
+
+
+def declared_type(place: str, given: Any) -> Type:
+    """The type that the owner gives to a column of a source whose own types depend on its cells, or do not fit."""
+    type_ = Type(given.upper().replace(" ", "")) if isinstance(given, str) else NULL
+    width = re.fullmatch(r"DECIMAL\((\d{1,2}),(\d{1,2})\)", type_.sql)
+    usable = type_.kind not in ("OTHER", "NULL", "DECIMAL") or type_.sql == "UUID"
+    if not usable and not (width and int(width[2]) <= int(width[1]) <= 38 and int(width[1]) > 0):
+        raise wrong(
+            place,
+            f"{given!r} is not a type that can be declared",
+            "Use BOOLEAN, INTEGER, BIGINT, DOUBLE, DECIMAL(18,2), VARCHAR, DATE, TIMESTAMP or UUID.",
+        )
+    return type_
 
 
 def encodable(text: str) -> bool:

@@ -26,6 +26,7 @@ from dpsql.ledger import Balance, Ledger
 from dpsql.passes.bind import bind
 from dpsql.plan import Plan
 from dpsql.release import release
+from dpsql.sources import SUFFIXES, gather
 
 # The parser warns on standard error about text that it half understands; it is refused all the same.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -66,9 +67,11 @@ def connect(
 ) -> Session:
     """Open a database for private questions.
 
-    `database` is the path of a DuckDB file or an open duckdb connection; `policy` a TOML file or a dict; `ledger` a path
-    or ":memory:", by default a file beside the database. Whoever can choose the ledger can choose a fresh budget: this
-    call is the data owner's.
+    `database` is the path of a DuckDB file or an open duckdb connection; or the path of a Parquet or CSV file, which is
+    one table with the file's name; or several of these and of frames, under the names of the policy's tables:
+    `{"visits": "visits/*.parquet", "people": df}`. Files and frames are read into memory, once. `policy` is a TOML file
+    or a dict; `ledger` a path or ":memory:", by default a file beside the database. Whoever can choose the ledger can
+    choose a fresh budget: this call is the data owner's.
     """
     declared = read_policy(policy)
     if declared.analysts and analyst not in declared.analysts:
@@ -79,28 +82,42 @@ def connect(
             else "the policy names its analysts, so analyst= is needed",
             f"Pass one of: {', '.join(declared.analysts)}.",
         )
-    if not isinstance(database, str | Path) and not hasattr(database, "cursor"):
+    path = Path(database) if isinstance(database, str | Path) else None
+    if ledger is None and path is None:
         raise Refused(
-            "database_not_supported",
-            f"cannot connect to a {type(database).__name__}",
-            "Pass the path of a DuckDB file, or an open duckdb connection.",
+            "ledger_missing", "an open connection, files and frames need a ledger", 'Pass ledger="shop.ledger".'
         )
-    backend = DuckDB(database)
-    if ledger is None:
-        if backend.path is None:
-            raise Refused("ledger_missing", "an open connection needs a ledger", 'Pass ledger="shop.ledger".')
-        ledger = backend.path.with_suffix(".ledger")
-    with backend.snapshot() as snapshot:
-        schemas = snapshot.schemas(declared.tables)
-    catalog = build(declared, schemas)
-    dataset = declared.dataset or (backend.path.name if backend.path is not None else None)
+    dataset = declared.dataset or (path.name if path is not None else None)
     if dataset is None:
         raise Refused(
             "dataset_missing",
             "the policy does not say which dataset this is",
             'Add [dataset] with id = "shop" to the policy.',
         )
+    backend, schemas, catalog = opened(database, declared)
+    if ledger is None:
+        assert path is not None
+        ledger = path.with_suffix(".ledger")
     return Session(backend, schemas, catalog, Ledger(ledger, dataset, declared), analyst or "")
+
+
+def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], Catalog]:
+    """The database with its schema, held against the policy."""
+    if isinstance(database, Mapping):
+        backend = DuckDB(gather(database, declared), ours=True)
+    elif isinstance(database, str | Path) and Path(database).suffix.lower() in SUFFIXES:
+        backend = DuckDB(gather({Path(database).stem: database}, declared), ours=True)
+    elif isinstance(database, str | Path) or hasattr(database, "cursor"):
+        backend = DuckDB(database)
+    else:
+        raise Refused(
+            "database_not_supported",
+            f"cannot connect to a {type(database).__name__}",
+            "Pass the path of a DuckDB file, an open duckdb connection, or a dict of files and frames.",
+        )
+    with backend.snapshot() as snapshot:
+        schemas = snapshot.schemas(declared.tables)
+    return backend, schemas, build(declared, schemas)
 
 
 class Session:
@@ -223,6 +240,7 @@ class Session:
     def close(self) -> None:
         """Let go of everything. The ledger stays."""
         self._scratch = None
+        self._backend.close()
 
     def __enter__(self) -> Session:
         return self

@@ -61,14 +61,16 @@ STEPS = frozenset(("rows", "grid", "pairs", "ranked", "kept", "norms", "guesses"
 class DuckDB:
     dialect = "duckdb"
 
-    def __init__(self, database: str | Path | duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, database: str | Path | duckdb.DuckDBPyConnection, *, ours: bool = False) -> None:
+        """`ours`: a connection that nobody else uses."""
         self._owner = database if isinstance(database, duckdb.DuckDBPyConnection) else None
         self._path = None if self._owner is not None else Path(str(database))
+        self._ours = ours
 
-    @property
-    def path(self) -> Path | None:
-        """The file, where the ledger lies beside it by default."""
-        return self._path
+    def close(self) -> None:
+        """Let go of an instance of our own, and of the rows in it. An owner's connection stays open."""
+        if self._ours and self._owner is not None:
+            self._owner.close()
 
     @contextmanager
     def _connect(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -14,6 +14,7 @@ import click
 
 import dpsql
 from dpsql.errors import BudgetExhausted, Error, Failed, Interrupted, Refused
+from dpsql.sources import SUFFIXES
 
 EXIT: dict[type[Error], int] = {Refused: 3, BudgetExhausted: 4, Failed: 5}
 F = TypeVar("F", bound=Callable[..., Any])
@@ -45,6 +46,12 @@ def database(command: F) -> F:
     return command
 
 
+def loading(db: str) -> None:
+    """Say that a file is about to be read into memory, to whoever watches."""
+    if Path(db).suffix.lower() in SUFFIXES and sys.stderr.isatty():
+        click.echo(f"reading {db} into memory ...", err=True)
+
+
 def privacy(command: F) -> F:
     for option in (
         click.option("--delta", type=float, help="The query's delta. [default: the policy's]"),
@@ -56,8 +63,9 @@ def privacy(command: F) -> F:
 
 def session(db: str, policy: str | None, ledger: str | None, analyst: str | None) -> dpsql.Session:
     if not Path(db).name:
-        raise Refused("database_missing", f"there is no database {db!r}", "Pass the path of a DuckDB file.")
+        raise Refused("database_missing", f"there is no database {db!r}", "Pass the path of a file.")
     found = policy if policy is not None else Path(db).with_suffix(".policy.toml")
+    loading(db)
     return dpsql.connect(db, policy=found, ledger=ledger, analyst=analyst)
 
 
@@ -130,6 +138,8 @@ def sql(
     form: str | None,
 ) -> None:
     """Answer a QUERY on the database DB, and charge for it.
+
+    DB is a DuckDB file, or a Parquet or CSV file: then it has one table, with the file's name.
 
     \b
     Examples:
