@@ -25,6 +25,7 @@ from dpsql.interrupt import interruptible
 from dpsql.ledger import Balance, Ledger
 from dpsql.passes.bind import bind
 from dpsql.plan import Plan
+from dpsql.rehearse import NOTE, fill
 from dpsql.release import release
 from dpsql.sources import SUFFIXES, gather
 
@@ -130,6 +131,7 @@ class Session:
         self._shadow = Shadow(schemas)
         self._ledger, self._analyst = ledger, analyst
         self._scratch: Scratch | None = None
+        self._stage: DuckDB | None = None  # with synthetic rows, for rehearsals
 
     def sql(
         self, query: str, parameters: object = None, *, epsilon: float | None = None, delta: float | None = None
@@ -179,6 +181,27 @@ class Session:
             self._ledger.settle(run, query, self._analyst)
         except Exception:
             return None
+        return answer
+
+    def rehearse(
+        self, query: str, parameters: object = None, *, epsilon: float | None = None, delta: float | None = None
+    ) -> Answer:
+        """The same on synthetic rows made from the policy: no charge, no real data. The notes say so."""
+        if command := COMMAND.match(query):
+            return self._told(command, query, parameters, epsilon, delta)
+        plan = self._plan(query, epsilon, delta, parameters)
+        second_opinion(query)
+        self._shadow.confirm(plan)
+        if self._stage is None:
+            twin = self._shadow.twin()
+            fill(twin, self._catalog)
+            self._stage = DuckDB(twin, ours=True)
+        with self._stage.snapshot() as snapshot:
+            noisy = interruptible(lambda: release(plan, snapshot.run(plan)), snapshot.interrupt)
+        if noisy is None:
+            raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
+        answer = self._finisher().finish(plan, noisy, self._free())
+        answer.notes = (NOTE, *answer.notes)
         return answer
 
     def _finisher(self) -> Scratch:
@@ -239,7 +262,7 @@ class Session:
 
     def close(self) -> None:
         """Let go of everything. The ledger stays."""
-        self._scratch = None
+        self._scratch = self._stage = None
         self._backend.close()
 
     def __enter__(self) -> Session:

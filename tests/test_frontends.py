@@ -195,6 +195,14 @@ def test_explain_and_budget_are_free(shop: Path) -> None:
     assert (shop / "shop.ledger").exists()
 
 
+def test_a_rehearsal_is_free(shop: Path) -> None:
+    done = run(shop, "sql", "shop.duckdb", QUERY, "--rehearse")
+    assert done.returncode == 0 and "±" in done.stdout
+    assert done.stderr.startswith("note: a rehearsal on synthetic rows")
+    assert "a rehearsal" in read_json(good(shop, "sql", "shop.duckdb", QUERY, "--rehearse", "--json"))["notes"][0]
+    assert re.search(r"^spent +epsilon 0,", good(shop, "budget", "shop.duckdb"))
+
+
 def test_policy_check(shop: Path) -> None:
     assert "1 table" in good(shop, "policy", "check", "shop.policy.toml")
     (shop / "bad.toml").write_text("[budget]\nepsilon = -1\n")

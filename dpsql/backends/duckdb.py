@@ -229,7 +229,8 @@ class Shadow:
         self._empty: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
 
-    def _make(self) -> duckdb.DuckDBPyConnection:
+    def twin(self) -> duckdb.DuckDBPyConnection:
+        """A new one. Its tables have the names and the types of the real ones, and no rows."""
         connection = duckdb.connect(":memory:", config=CONFIG)
         for catalog in {schema.path[0] for schema in self._schemas.values()} - {"memory"}:
             connection.execute(f"ATTACH ':memory:' AS {quoted(catalog)}")
@@ -258,7 +259,7 @@ class Shadow:
         with self._lock:
             try:
                 if self._empty is None:
-                    self._empty = self._make()
+                    self._empty = self.twin()
                 rows = self._empty.execute(plan.inner).fetchall()
             except duckdb.Error:
                 raise Refused(

@@ -124,6 +124,7 @@ def demo(directory: Path) -> None:
 @database
 @click.argument("query")
 @privacy
+@click.option("--rehearse", is_flag=True, help="On synthetic rows made from the policy: nothing is charged or read.")
 @click.option("--json", "form", flag_value="json", help="An object with columns, rows, errors and loss.")
 @click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a header, without error bars.")
 @click.option("--markdown", "form", flag_value="markdown", help="A Markdown table with error bars.")
@@ -135,6 +136,7 @@ def sql(
     query: str,
     epsilon: float | None,
     delta: float | None,
+    rehearse: bool,
     form: str | None,
 ) -> None:
     """Answer a QUERY on the database DB, and charge for it.
@@ -145,8 +147,10 @@ def sql(
     Examples:
       dpsql sql shop.duckdb "SELECT status, count(*) FROM orders GROUP BY status"
       dpsql sql shop.duckdb "SELECT avg(amount) FROM orders" --epsilon 0.1 --json
+      dpsql sql shop.duckdb "SELECT avg(amount) FROM orders" --rehearse
     """
-    answer = session(db, policy, ledger, analyst).sql(query, epsilon=epsilon, delta=delta)
+    opened = session(db, policy, ledger, analyst)
+    answer = (opened.rehearse if rehearse else opened.sql)(query, epsilon=epsilon, delta=delta)
     match form:
         case "json":
             loss = vars(answer.loss)
