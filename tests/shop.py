@@ -19,8 +19,12 @@ TABLES = {
     "placed TIMESTAMP, country VARCHAR",
     "item": "order_id BIGINT, price FLOAT, n SMALLINT, big HUGEINT, ubig UBIGINT, wide DECIMAL(38,10), flag BOOLEAN NOT NULL",
     "country": "name VARCHAR, vat DOUBLE",
+    "rate": "country VARCHAR, percent INTEGER, n SMALLINT",
 }
-PUBLIC = {"country": [("de", 0.19), ("fr", 0.2), ("it", 0.22)]}
+PUBLIC: Rows = {
+    "country": [("de", 0.19), ("fr", 0.2), ("it", 0.22)],
+    "rate": [("de", 3, 1), ("de", 4, None), ("fr", 5, 2), (None, 6, 3)],
+}
 
 POLICY: dict[str, Any] = {
     "dataset": {"id": "shop"},
@@ -55,6 +59,7 @@ POLICY: dict[str, Any] = {
             "columns": {"price": {"between": [0, 100]}, "n": {"between": [0, 9]}, "wide": {"between": [-1, 1]}},
         },
         "country": {"public": True, "key": ["name"]},
+        "rate": {"public": True},
     },
 }
 

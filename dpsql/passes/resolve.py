@@ -67,6 +67,7 @@ class Scope:
 
     tables: dict[str, tuple[str, Table]] = field(default_factory=dict)
     used: dict[str, list[str]] = field(default_factory=dict)
+    merged: dict[str, str] = field(default_factory=dict)  # columns of USING, and the table that they are taken from
     constants: dict[str, Literal] = field(default_factory=dict)  # the query's parameters
 
     def add(self, alias: str, table: Table, node: exp.Expr) -> None:
@@ -130,9 +131,10 @@ def resolve(parsed: Parsed, catalog: Catalog, parameters: object = None) -> Reso
     aliases = [table(source, scope, catalog)]
     conditions = []
     for join in joins or []:
-        joined, on, kind, using, side = take(join, "this", "on", "kind", "using", "side")
-        if using or side or on is None or kind not in (None, "", "INNER"):
-            words = " ".join(word for word in (side, kind, "JOIN", "USING" if using else "") if word)
+        joined, on, kind, using, side, method = take(join, "this", "on", "kind", "using", "side", "method")
+        natural = method == "NATURAL"
+        if side or kind not in (None, "", "INNER") or (method and not natural) or not (on or using or natural):
+            words = " ".join(word for word in (method, side, kind, "JOIN") if word)
             refuse(
                 "join_not_supported",
                 f"{words} is not supported" if words != "JOIN" else "a join without ON is not supported",
@@ -142,7 +144,10 @@ def resolve(parsed: Parsed, catalog: Catalog, parameters: object = None) -> Reso
         aliases.append(table(joined, scope, catalog))
         if len(aliases) > MAX_TABLES:
             refuse("too_many_tables", f"more than {MAX_TABLES} tables are joined", "Join fewer tables.", joined)
-        conditions.append(boolean(rows(on, scope), "JOIN ... ON", on))
+        if on is not None:
+            conditions.append(boolean(rows(on, scope), "JOIN ... ON", on))
+        else:
+            conditions.append(shared(using, aliases, scope, joined))
     predicate = boolean(rows(take(where, "this")[0], scope), "WHERE", where) if where else None
 
     selected = [(take(item, "this", "alias") if isinstance(item, exp.Alias) else [item, None]) for item in items]
@@ -229,6 +234,32 @@ def table(node: exp.Expr, scope: Scope, catalog: Catalog) -> str:
     return short
 
 
+def shared(using: list[exp.Identifier] | None, aliases: list[str], scope: Scope, node: exp.Expr) -> Expr:
+    """JOIN ... USING and NATURAL JOIN: the named columns, or all that both sides have, are equal and become one."""
+    right = scope.tables[fold(aliases[-1])][1]
+    before = {fold(alias): scope.tables[fold(alias)][1] for alias in aliases[:-1]}
+    if using:
+        names = [word.name for word in using]
+    else:
+        names = [c.name for c in right.columns.values() if any(left.column(c.name) for left in before.values())]
+    if not names:
+        refuse("join_not_supported", "the tables of NATURAL JOIN have no column in common", "Write JOIN ... ON.", node)
+    condition: Expr | None = None
+    for name in names:
+        places = [place for place, left in before.items() if left.column(name)]
+        if fold(name) in scope.merged:
+            places = [scope.merged[fold(name)]]
+        if len(places) != 1:
+            what = "is a column of several tables" if places else "is no column of the tables before"
+            refuse("column_ambiguous" if places else "column_unknown", f"{name!r} {what}", "Write JOIN ... ON.", node)
+        sides = [column(exp.column(name, place, quoted=True), scope) for place in (places[0], fold(aliases[-1]))]
+        equal = build("=", list(sides), node)
+        condition = equal if condition is None else build("AND", [condition, equal], node)
+        scope.merged[fold(name)] = places[0]
+    assert condition is not None
+    return condition
+
+
 # --- below the noise: expressions of one row ------------------------------------------------------------------------
 
 
@@ -267,6 +298,8 @@ def column(node: exp.Column, scope: Scope) -> Column:
             f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}.",
             node,
         )
+    if len(found) > 1 and fold(name.name) in scope.merged:
+        found = [(place, known) for place, known in found if place == scope.merged[fold(name.name)]]
     if len(found) > 1:
         refuse("column_ambiguous", f"{name.name!r} is a column of several tables", "Write table.column.", node)
     ((place, known),) = found
