@@ -122,8 +122,12 @@ def literal(value: Value, type_: Type) -> exp.Expr:
     return exp.Cast(this=exp.Literal.string(text), to=exp.DataType.build(type_.sql, dialect="duckdb"))
 
 
+def identifier(word: str) -> exp.Identifier:
+    return exp.to_identifier(word, quoted=True)
+
+
 def name(column: str, table: str | None = None) -> exp.Column:
-    return exp.column(exp.to_identifier(column, quoted=True), table and exp.to_identifier(table, quoted=True))
+    return exp.column(identifier(column), table and identifier(table))
 
 
 def total(expression: Expr) -> exp.Expr:
@@ -271,10 +275,8 @@ def scan_column(table: Table, column: str) -> exp.Expr:
 
 
 def base(table: Table, alias: str = "t") -> exp.Table:
-    catalog, schema, leaf = (exp.to_identifier(part, quoted=True) for part in table.path)
-    return exp.Table(
-        this=leaf, db=schema, catalog=catalog, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True))
-    )
+    catalog, schema, leaf = (identifier(part) for part in table.path)
+    return exp.Table(this=leaf, db=schema, catalog=catalog, alias=exp.TableAlias(this=identifier(alias)))
 
 
 def owners(
@@ -298,7 +300,7 @@ def attribute(
         )
     (_, link), rest = path[0], path[1:]
     target = rest[0][0] if rest else root
-    found = owners(target, link.referenced, rest, root).subquery(exp.to_identifier("p", quoted=True))
+    found = owners(target, link.referenced, rest, root).subquery(identifier("p"))
     on = exp.and_(
         *(
             exp.EQ(this=name(table.columns[fold(c)].name, "t"), expression=name(f"key_{i}", "p"))
@@ -322,17 +324,9 @@ def select(relation: Relation) -> exp.Select:
         case Owned(scan, path, root):
             return attribute(select(scan), scan.table, path, root, relation.person)
         case Join(left, right, on):
-            joined = select(right).subquery(exp.to_identifier("r", quoted=True))
-            return (
-                exp.select("*")
-                .from_(select(left).subquery(exp.to_identifier("l", quoted=True)))
-                .join(joined, on=total(on))
-            )
+            joined = select(right).subquery(identifier("r"))
+            return exp.select("*").from_(select(left).subquery(identifier("l"))).join(joined, on=total(on))
         case Filter(source, predicate):
-            return (
-                exp.select("*")
-                .from_(select(source).subquery(exp.to_identifier("s", quoted=True)))
-                .where(total(predicate))
-            )
+            return exp.select("*").from_(select(source).subquery(identifier("s"))).where(total(predicate))
         case _:
             assert_never(relation)

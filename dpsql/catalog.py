@@ -40,6 +40,11 @@ def fold(name: str) -> str:
     return name.translate(ASCII)
 
 
+def quoted(name: str) -> str:
+    """A name in SQL text."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 @dataclass(frozen=True)
 class Type:
     """A column's type: the engine's name for it, and the family that decides what may be done with it."""

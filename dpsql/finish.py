@@ -12,6 +12,7 @@ import duckdb
 
 from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
+from dpsql.catalog import quoted
 from dpsql.errors import Refused
 from dpsql.plan import Plan, PrivateKeys
 
@@ -111,7 +112,7 @@ class Tables:
         self._connection, self._number, self._noisy = connection, number, noisy
 
     def answer(self, names: tuple[str, ...]) -> duckdb.DuckDBPyRelation:
-        columns = ", ".join(f'"c{i}" AS "{name.replace(chr(34), chr(34) * 2)}"' for i, name in enumerate(names))
+        columns = ", ".join(f'"c{i}" AS {quoted(name)}' for i, name in enumerate(names))
         return self._connection.cursor().sql(f"SELECT {columns} FROM answer_{self._number}")
 
     def rows(self) -> NDArray[np.int64]:

@@ -132,8 +132,7 @@ class PublicKeys:
                 exp.Tuple(expressions=[exp.Literal.number(i), typed(value, type_)]) for i, value in enumerate(values)
             ]
             alias = exp.TableAlias(
-                this=exp.to_identifier(f"d{index}", quoted=True),
-                columns=[exp.to_identifier(c, quoted=True) for c in ("i", column)],
+                this=algebra.identifier(f"d{index}"), columns=[algebra.identifier(c) for c in ("i", column)]
             )
             table = exp.Values(expressions=rows, alias=alias)
             query = query.from_(table) if index == 0 else query.join(table, join_type="cross")

@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from dpsql.catalog import Catalog, Column, Reference, Table, fold
+from dpsql.catalog import Catalog, Column, Reference, Table, fold, quoted
 
 PERSONS, PUBLIC, SEED = 300, 100, 1
 NOTE = "a rehearsal on synthetic rows: the values mean nothing, no data was read and nothing was charged"
@@ -133,7 +133,3 @@ def plain(value: Any) -> Any:
         if isinstance(value, Fraction)
         else value
     )
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

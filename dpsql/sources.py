@@ -20,7 +20,7 @@ from typing import Any
 
 import duckdb
 
-from dpsql.catalog import Policy, Type, declared_type, fold, only_table
+from dpsql.catalog import Policy, Type, declared_type, fold, only_table, quoted
 from dpsql.errors import Refused
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -171,7 +171,3 @@ def unreadable(name: str, source: Any, error: Exception) -> Refused:
 
 def text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from dpsql.catalog import Schema, fold
+from dpsql.catalog import Schema, fold, quoted
 from dpsql.errors import Error, Refused
 from dpsql.plan import Plan, PublicKeys
 
@@ -282,10 +282,6 @@ def check(tree: Mapping[str, Any], plan: Plan) -> None:
                     raise AssertionError("the generated SQL reads a table that is not in the plan")
             case "TABLE_FUNCTION" | "PIVOT" | "SHOW_REF" | "COLUMN_DATA" | "DELIM_GET":
                 raise AssertionError("the generated SQL reads something that is not a table")
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def nodes(tree: Any) -> Iterator[Mapping[str, Any]]:

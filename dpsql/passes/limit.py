@@ -8,7 +8,7 @@ from typing import assert_never
 from sqlglot import exp
 
 from dpsql import algebra
-from dpsql.algebra import Expr, Filter, Relation, name, total
+from dpsql.algebra import Expr, Filter, Relation, identifier, name, total
 from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Catalog
 from dpsql.errors import Refused
 from dpsql.functions import cast
@@ -70,12 +70,8 @@ def huge(expression: exp.Expr) -> exp.Expr:
     return exp.Cast(this=expression, to=exp.DataType.build("HUGEINT", dialect="duckdb"))
 
 
-def quoted(word: str) -> exp.Identifier:
-    return exp.to_identifier(word, quoted=True)
-
-
 def step(word: str) -> exp.Table:
-    return exp.Table(this=quoted(word))
+    return exp.Table(this=identifier(word))
 
 
 def times(value: exp.Expr, factor: int) -> exp.Expr:
@@ -97,8 +93,8 @@ def inner(split: Split, max_rows: int, max_groups: int, norm: int) -> exp.Select
             on = exp.and_(*(exp.NullSafeEQ(this=name(k.name, "keys"), expression=name(k.name, "totals")) for k in keys))
             cells = (exp.Coalesce(this=name(c, "totals"), expressions=[number(0)]) for c in columns)
             query = exp.select(*(huge(cell).as_(c, quoted=True) for c, cell in zip(columns, cells, strict=True)))
-            query = query.from_(split.keys.select().subquery(quoted("keys")))
-            query = query.join(totals.subquery(quoted("totals")), on=on, join_type="left")
+            query = query.from_(split.keys.select().subquery(identifier("keys")))
+            query = query.join(totals.subquery(identifier("totals")), on=on, join_type="left")
             query = query.order_by(exp.Ordered(this=name("row", "keys"), desc=False, nulls_first=False))
         case PublicKeys():
             query = exp.select(*(huge(total_of(name(c))).as_(c, quoted=True) for c in columns)).from_(step("limited"))
@@ -109,7 +105,9 @@ def inner(split: Split, max_rows: int, max_groups: int, norm: int) -> exp.Select
         case _:
             assert_never(split.keys)
     made = steps(split, max_rows, max_groups, norm)
-    query.set("with_", exp.With(expressions=[exp.CTE(this=s, alias=exp.TableAlias(this=quoted(a))) for a, s in made]))
+    query.set(
+        "with_", exp.With(expressions=[exp.CTE(this=s, alias=exp.TableAlias(this=identifier(a))) for a, s in made])
+    )
     return query
 
 
@@ -123,7 +121,7 @@ def steps(split: Split, max_rows: int, max_groups: int, norm: int) -> list[tuple
         *(canonical(key).as_(f"k{i}", quoted=True) for i, key in enumerate(split.tracked.resolved.keys)),
         *(row_value(s).as_(f"x{i}", quoted=True) for i, s in blocks if s.value is not None),
     )
-    rows = rows.from_(algebra.select(shown_rows(split)).subquery(quoted("s")))
+    rows = rows.from_(algebra.select(shown_rows(split)).subquery(identifier("s")))
     grid = exp.select(
         *by_person, *(grid_value(s, f"x{i}").as_(f"x{i}", quoted=True) for i, s in blocks if s.value is not None)
     )

@@ -9,7 +9,7 @@ from functools import reduce
 from sqlglot import exp
 
 from dpsql import algebra, catalog
-from dpsql.algebra import Aggregate, Call, Column, Expr, Literal, conjuncts, name, plain
+from dpsql.algebra import Aggregate, Call, Column, Expr, Literal, conjuncts, identifier, name, plain
 from dpsql.catalog import BOOLEAN, DOUBLE, Type, Value, fold
 from dpsql.errors import Refused
 from dpsql.functions import cast
@@ -137,11 +137,11 @@ def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate
     """
     values = {aggregate: f"v{i}" for i, aggregate in enumerate(estimates)}
     columns = [name(f"k{i}") for i in range(len(resolved.keys))]
-    released = exp.Table(this=quoted("released"))
+    released = exp.Table(this=identifier("released"))
     shown_values = (attempt(shown(estimates[a], a.facts.type)).as_(v, quoted=True) for a, v in values.items())
     base = exp.select(name("row"), *columns, *shown_values)
     if isinstance(keys, PublicKeys) and keys.columns:
-        base = base.from_(keys.select().subquery(quoted("keys"))).join(released, using=[quoted("row")])
+        base = base.from_(keys.select().subquery(identifier("keys"))).join(released, using=[identifier("row")])
     else:
         base = base.from_(released)
 
@@ -152,7 +152,7 @@ def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate
     query = exp.select(
         *(render(o.expression).as_(f"c{i}", quoted=True) for i, o in enumerate(resolved.outputs)), name("row")
     )
-    query = query.from_(base.subquery(quoted("base")))
+    query = query.from_(base.subquery(identifier("base")))
     if resolved.having is not None:
         query = query.where(render(resolved.having))
     # A constant orders nothing, and the engine would take it for a position; a term that stands twice says no more.
@@ -163,10 +163,6 @@ def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate
     if resolved.limit is not None:
         query = query.limit(resolved.limit)
     return query.offset(resolved.offset) if resolved.offset else query
-
-
-def quoted(word: str) -> exp.Identifier:
-    return exp.to_identifier(word, quoted=True)
 
 
 def function(word: str, *arguments: exp.Expr) -> exp.Expr:
