@@ -160,6 +160,17 @@ class Schema:
 
 
 @dataclass(frozen=True)
+class Described:
+    """What an engine's catalogue says of one table that no policy names yet. `columns` are name and type."""
+
+    name: str  # as a policy would name it
+    columns: tuple[tuple[str, str], ...]
+    key: tuple[str, ...] = ()
+    references: tuple[Reference, ...] = ()
+    untyped: bool = False  # a CSV file, whose columns are all text
+
+
+@dataclass(frozen=True)
 class Catalog:
     policy: Policy
     tables: Mapping[str, Table]  # by folded name

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from dpsql.catalog import Schema, fold, quoted
+from dpsql.catalog import Described, Reference, Schema, fold, quoted
 from dpsql.errors import Error, Refused
 from dpsql.plan import Plan, PublicKeys
 
@@ -154,6 +154,47 @@ class Snapshot:
                 if tuple(fold(part) for part in path) == wanted:
                     result[name] = Schema(path, tuple(columns), tables[path])
         return result
+
+    def everything(self) -> tuple[Described, ...]:
+        """All tables of the current database with their keys and references, for the owner."""
+        here = self._connection.execute(
+            "SELECT system.main.current_database(), system.main.current_schema()"
+        ).fetchone()
+        assert here is not None
+        listed = self._connection.execute(
+            "SELECT schema_name, table_name FROM system.main.duckdb_tables() WHERE database_name = ? AND NOT internal",
+            [here[0]],
+        ).fetchall()
+        names = {(schema, table): table if schema == here[1] else f"{schema}.{table}" for schema, table in listed}
+        keys: dict[str, tuple[str, ...]] = {}
+        references: dict[str, list[Reference]] = {}
+        for schema, table, kind, columns, target, referenced in self._connection.execute(
+            "SELECT schema_name, table_name, constraint_type, constraint_column_names, referenced_table, "
+            "referenced_column_names FROM system.main.duckdb_constraints() WHERE database_name = ? ORDER BY constraint_index",
+            [here[0]],
+        ).fetchall():
+            if kind == "PRIMARY KEY":
+                keys[names[schema, table]] = tuple(columns)
+            elif kind == "FOREIGN KEY" and (schema, target) in names:
+                link = Reference(tuple(columns), names[schema, target], tuple(referenced))
+                references.setdefault(names[schema, table], []).append(link)
+        return tuple(
+            Described(
+                name,
+                tuple((column, type_) for column, type_, _, generated in schema.columns if not generated),
+                keys.get(name, ()),
+                tuple(references.get(name, ())),
+            )
+            for name, schema in self.schemas(names.values()).items()
+        )
+
+    def holds(self, question: str) -> bool:
+        """The exact truth value of a query, for the owner."""
+        try:
+            row = self._connection.execute(question).fetchone()
+        except duckdb.Error:
+            raise Refused("database_unreadable", "the engine could not check the data", "Check the file.") from None
+        return row is not None and bool(row[0])
 
     def run(self, plan: Plan) -> duckdb.DuckDBPyRelation:
         """The exact integers of a plan as an Arrow stream; to be read before the snapshot ends."""

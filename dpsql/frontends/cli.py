@@ -215,11 +215,13 @@ def budget(db: str, policy: str | None, ledger: str | None, analyst: str | None)
 
 @cli.group(name="policy")
 def policy_commands() -> None:
-    """Work on a policy.
+    """Work on a policy: commands for the owner of the data.
 
     \b
-    Example:
+    Examples:
+      dpsql policy suggest shop.duckdb
       dpsql policy check shop.policy.toml
+      dpsql policy verify shop.duckdb
     """
 
 
@@ -238,6 +240,72 @@ def check(file: str) -> None:
     click.echo(
         f"{file}: {len(found.tables)} tables, epsilon {float(found.budget.epsilon):g}, {found.budget.accounting} accounting"
     )
+
+
+@policy_commands.command()
+@click.argument("db", type=click.Path())
+def suggest(db: str) -> None:
+    """Print a first policy for DB, from its schema and its keys.
+
+    No row is looked at. What is marked DECIDE is yours to decide; until then it is commented out, or cautious.
+    DB is a DuckDB file, or a Parquet or CSV file.
+
+    \b
+    Example:
+      dpsql policy suggest shop.duckdb
+    """
+    from dpsql.backends import DuckDB
+    from dpsql.catalog import Described
+    from dpsql.sources import DELIMITERS, describe
+    from dpsql.suggest import suggest as write
+
+    file = Path(db)
+    if file.suffix.lower() in SUFFIXES:
+        tables: tuple[Described, ...] = (
+            Described(file.stem, describe(file.stem, file), untyped=file.suffix.lower() in DELIMITERS),
+        )
+    else:
+        with DuckDB(db).snapshot() as snapshot:
+            tables = snapshot.everything()
+    click.echo(write(file.name, tables), nl=False)
+
+
+@policy_commands.command()
+@click.argument("db", type=click.Path())
+@click.option("--policy", type=click.Path(), help="The policy. [default: DB with the ending .policy.toml]")
+@click.option("--record", type=click.Path(path_type=Path), help="[default: DB with the ending .verified.json]")
+def verify(db: str, policy: str | None, record: Path | None) -> None:
+    """Check on the data of DB whether the policy's declarations hold.
+
+    For the owner of the data: the answers are exact, so they are not private. Each line is yes or no, the place in the
+    policy, and what was checked. A no is not a danger (ranges and values are enforced, rows that find nobody are left
+    out), but it says that answers will be biased. If the policy has a [dataset] version, the keys and references that
+    hold for it are recorded in a file, for later versions of dpsql; nothing relies on them yet.
+
+    \b
+    Example:
+      dpsql policy verify shop.duckdb
+    """
+    from dpsql.catalog import read_policy
+    from dpsql.session import opened
+    from dpsql.verify import record as keep
+    from dpsql.verify import verify as check
+
+    declared = read_policy(policy if policy is not None else Path(db).with_suffix(".policy.toml"))
+    loading(db)
+    backend, _, catalog = opened(db, declared)
+    click.echo("for the owner of the data: these answers are exact and not private", err=True)
+    findings = []
+    with backend.snapshot() as snapshot:
+        for finding in check(catalog, snapshot.holds):
+            findings.append(finding)
+            click.echo(f"{'yes' if finding.holds else 'no':<4} {finding.place}: {finding.claim}")
+    if declared.version is None:
+        click.echo('not recorded: the policy has no [dataset] version = "..."', err=True)
+    else:
+        file = record or Path(db).with_suffix(".verified.json")
+        keep(file, declared.dataset or Path(db).name, declared.version, catalog, findings)
+        click.echo(f"recorded for version {declared.version!r} in {file}", err=True)
 
 
 @cli.command()
