@@ -64,6 +64,12 @@ class Type:
         return "OTHER"
 
     @property
+    def family(self) -> str:
+        """The type's name without what stands in brackets: the values of an ENUM may have been taken from data."""
+        match = re.match(r"[A-Z_]+", self.sql)
+        return ("a list of " if self.sql.endswith("]") else "") + (match[0] if match else "a user's own")
+
+    @property
     def scale(self) -> int:
         """Digits after the point."""
         match = re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", self.sql)

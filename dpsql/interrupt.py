@@ -31,7 +31,12 @@ def interruptible(work: Callable[[], T], stop: Callable[[], None]) -> T | None:
             pass
     except KeyboardInterrupt:
         # Again and again: an engine forgets an interrupt that comes before its query has begun.
-        while thread.is_alive() and not done.wait(0.02):
-            stop()
+        # And through further interrupts: whoever comes after this must find the engine idle.
+        while thread.is_alive() and not done.is_set():
+            try:
+                stop()
+                done.wait(0.02)
+            except KeyboardInterrupt:
+                pass
         raise
     return results.pop() if results else None

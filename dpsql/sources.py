@@ -5,7 +5,8 @@ Gives:   tables with the sources' names, whose columns and types do not depend o
 Proof:   names and types come from the metadata of a Parquet file or an Arrow table, from the dtypes of a pandas frame, or
          from the header of a CSV file. Where an engine would look at cells to find a type (CSV; pandas' dtype `object`),
          the column is VARCHAR until the policy declares a type. Declared types are reached with TRY_CAST, which makes NULL
-         of what does not fit. A type that lists values (ENUM) becomes VARCHAR
+         of what does not fit. A type that lists values (ENUM) becomes VARCHAR. What pandas has made of cells before is not
+         ours to see: a missing value turns its integers into floats, so declare the types of such columns
 Checked: test_sources
 """
 
@@ -164,9 +165,7 @@ def unreadable(name: str, source: Any, error: Exception) -> Refused:
         why = "does not fit into memory"
     else:
         why = "cannot be read" + (f": line {line[1]} is malformed" if line else "")
-    return Refused(
-        "source_unreadable", f"{name}: {what} {why}", "Repair it, or read it with pandas and pass the frame."
-    )
+    return Refused("source_unreadable", f"{name}: {what} {why}", "Repair it.")
 
 
 def text(value: str) -> str:

@@ -217,6 +217,28 @@ def test_private_keys(policy: dict[str, object]) -> None:
     assert answer.loss.delta == 1e-8
 
 
+def test_long_texts_are_no_keys() -> None:
+    """Else the size of what is hidden would decide whether a query ends."""
+    owner = duckdb.connect()
+    owner.execute(
+        "CREATE TABLE t AS SELECT i AS id, CASE WHEN i % 2 = 0 THEN 'a' ELSE repeat('x', 5000) || i % 7 END AS s FROM range(4000) r(i)"
+    )
+    policy = {"dataset": {"id": "t"}, "budget": {"epsilon": 1e9, "delta": 1e-6}, "defaults": {"epsilon": 1e6, "max_rows_contributed": 1}, "tables": {"t": {"person": "id"}}}  # fmt: skip
+    db = dpsql.connect(owner, policy=policy, ledger=":memory:")
+    assert db.sql("SELECT s, count(*) FROM t GROUP BY s").fetchall() == [("a", 2000), (None, 2000)]
+
+
+def test_the_values_of_an_enum_are_not_told() -> None:
+    owner = duckdb.connect()
+    owner.execute("CREATE TABLE t (id INTEGER, e ENUM ('secret', 'b'), l ENUM ('secret', 'b')[])")
+    policy = {"dataset": {"id": "t"}, "budget": {"epsilon": 1.0}, "tables": {"t": {"person": "id"}}}
+    db = dpsql.connect(owner, policy=policy, ledger=":memory:")
+    for column in "el":
+        with pytest.raises(dpsql.Refused, match="ENUM") as refusal:
+            db.explain(f"SELECT count({column}) FROM t", epsilon=0.1)
+        assert "secret" not in str(refusal.value)
+
+
 def test_analysts_are_held_to_their_part() -> None:
     connection = shop.database(shop.clean())
     policy = {**shop.policy(epsilon=10.0), "analysts": {"ana": {"epsilon": 2.0}, "bob": {"epsilon": 9.0}}}

@@ -60,6 +60,13 @@ def test_groups_of_one_person(kind: type[Gaussian] | type[Laplace]) -> None:
     ]
 
 
+@pytest.mark.parametrize("scale", [1e14, 1e19, 1e25])
+def test_huge_noise_ends(scale: float) -> None:
+    """A guess that is far off is mended in few steps."""
+    made = Threshold.calibrate(Laplace(scale, 1), 10**6, Fraction("1e-9"))
+    assert 0 < made.delta <= Fraction("1e-9")
+
+
 def test_keys_need_a_threshold() -> None:
     """Keys never pass without one, and a threshold needs keys."""
     connection = duckdb.connect()

@@ -43,9 +43,13 @@ class Threshold:
             guess = 1.5 - noise.scale * NormalDist().inv_cdf(each)
         else:
             guess = 1 - noise.scale * (math.log(each) + math.log1p(math.exp(-1 / noise.scale)))
-        least = max(2, math.floor(guess) - 1)
+        # The guess is good to a few units; where it is not, the step grows, and then the smallest is found by halving.
+        below, least, step = 1, max(2, math.floor(guess) - 1), 1
         while cls(least, keys, noise).delta > delta:
-            least += 1
+            below, least, step = least, least + step, 2 * step
+        while least - below > 1 and step > 1:
+            middle = (below + least) // 2
+            below, least = (middle, least) if cls(middle, keys, noise).delta > delta else (below, middle)
         return cls(least, keys, noise)
 
     @property
@@ -56,4 +60,4 @@ class Threshold:
         else:
             log_tail = -(self.least - 1) / self.noise.scale - math.log1p(math.exp(-1 / self.noise.scale))
         none = self.keys * math.log1p(-min(math.exp(log_tail) * (1 + SLACK), 0.5))
-        return Fraction(-math.expm1(none) * (1 + SLACK))
+        return Fraction(max(-math.expm1(none) * (1 + SLACK), 5e-324))

@@ -47,7 +47,7 @@ def allot(limited: Limited, catalog: Catalog, epsilon: Fraction, delta: Fraction
         mechanisms = Laplace.calibrate(sensitivities, epsilon * rest)
         if private:
             (noise,) = Laplace.calibrate([limited.max_groups], epsilon - epsilon * rest)
-            threshold = Threshold.calibrate(noise, limited.max_groups, delta)
+            threshold = Threshold.calibrate(bounded(noise), limited.max_groups, delta)
     else:
         mu = mu_of(epsilon, noise_delta)
         share = float(SHARE_OF_KEYS["mu^2"]) if private else 0.0
@@ -56,9 +56,9 @@ def allot(limited: Limited, catalog: Catalog, epsilon: Fraction, delta: Fraction
             # Once in each of her keys: in L2 that is the root of their number, rounded up.
             root = Fraction(math.isqrt(limited.max_groups * 10**24) + 1, 10**12)
             (persons,) = Gaussian.calibrate([root], mu * math.sqrt(share))
-            threshold = Threshold.calibrate(persons, limited.max_groups, delta - noise_delta)
-    if max(mechanism.scale for mechanism in mechanisms) > MAX_SCALE:
-        raise Refused("noise_too_large", "the noise would be larger than any answer", "Ask for a larger epsilon.")
+            threshold = Threshold.calibrate(bounded(persons), limited.max_groups, delta - noise_delta)
+    for mechanism in mechanisms:
+        bounded(mechanism)
     noises = [*mechanisms, *([threshold.noise] if threshold else [])]
     lost = sum((mechanism.loss for mechanism in noises), Fraction(0))
     charge = Charge(noises[0].currency, units(lost), units(threshold.delta) if threshold else 0)
@@ -85,6 +85,12 @@ def allot(limited: Limited, catalog: Catalog, epsilon: Fraction, delta: Fraction
         charge,
         notes,
     )
+
+
+def bounded(noise: Mechanism) -> Mechanism:
+    if noise.scale > MAX_SCALE:
+        raise Refused("noise_too_large", "the noise would be larger than any answer", "Ask for a larger epsilon.")
+    return noise
 
 
 def reached(table: Table, catalog: Catalog) -> list[Table]:

@@ -71,9 +71,9 @@ def typed(name: str, value: Any, position: int) -> Literal:
             return constant(value)
         case int() if type(value) is int and abs(value) < 2**127:
             return constant(value)
-        case float() if math.isfinite(value):
-            return constant(float(value))
-        case Decimal() if (exact := decimal(value)) is not None:
+        case float() if math.isfinite(number := float.__float__(value)):  # also numpy's
+            return constant(number)
+        case Decimal() if type(value) is Decimal and (exact := decimal(value)) is not None:
             return exact
         case str() if type(value) is str and encodable(value) and "\0" not in value:
             return constant(value)

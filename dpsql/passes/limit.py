@@ -15,6 +15,8 @@ from dpsql.functions import cast
 from dpsql.passes.split import Split, domain_of
 from dpsql.plan import PrivateKeys, PublicKeys, Summand
 
+LONGEST = 1024  # bytes of a text that is a private key
+
 
 @dataclass(frozen=True)
 class Limited:
@@ -115,10 +117,14 @@ def steps(split: Split, max_rows: int, max_groups: int, norm: int) -> list[tuple
     keys = [column[0] for column in split.keys.columns]
     by_person = [name("person"), *(name(k) for k in keys)]
     blocks = list(enumerate(split.summands))
+    private = isinstance(split.keys, PrivateKeys)
 
     rows = exp.select(
         name(split.tracked.person).as_("person", quoted=True),
-        *(canonical(key).as_(f"k{i}", quoted=True) for i, key in enumerate(split.tracked.resolved.keys)),
+        *(
+            (canonical(key) if private else total(key)).as_(f"k{i}", quoted=True)
+            for i, key in enumerate(split.tracked.resolved.keys)
+        ),
         *(row_value(s).as_(f"x{i}", quoted=True) for i, s in blocks if s.value is not None),
     )
     rows = rows.from_(algebra.select(shown_rows(split)).subquery(identifier("s")))
@@ -143,7 +149,6 @@ def steps(split: Split, max_rows: int, max_groups: int, norm: int) -> list[tuple
     ranked = exp.select(exp.Star(), place.as_("place", quoted=True)).from_(step("pairs"))
     few = exp.LTE(this=name("place"), expression=number(max_groups))
     kept = exp.select(exp.Star()).from_(step("ranked")).where(few)
-    private = isinstance(split.keys, PrivateKeys)
     norms = exp.select(exp.Star(), whole.as_("size", quoted=True))
     guess = cast(exp.Ceil(this=exp.Sqrt(this=cast(name("size"), HUGEINT, DOUBLE))), DOUBLE, HUGEINT)
     guesses = exp.select(exp.Star(), guess.as_("guess", quoted=True)) if norm == 2 else exp.select(exp.Star())
@@ -172,6 +177,9 @@ def steps(split: Split, max_rows: int, max_groups: int, norm: int) -> list[tuple
 def canonical(key: Expr) -> exp.Expr:
     """One representation for values that the engine groups together: else the key would show whose row came first."""
     value = total(key)
+    if key.facts.type == VARCHAR:  # hidden keys must not fill the memory: a long text is no key, and counts under NULL
+        short = exp.LTE(this=exp.Anonymous(this="strlen", expressions=[value]), expression=number(LONGEST))
+        return exp.Case(ifs=[exp.If(this=short, true=value.copy())])
     if key.facts.type != DOUBLE:
         return value
     nan = exp.Anonymous(this="isnan", expressions=[value])

@@ -304,7 +304,7 @@ def column(node: exp.Column, scope: Scope) -> Column:
         refuse("column_ambiguous", f"{name.name!r} is a column of several tables", "Write table.column.", node)
     ((place, known),) = found
     if known.type.kind == "OTHER" or known.generated:
-        what = "is computed by the database" if known.generated else f"has type {known.type.sql}"
+        what = "is computed by the database" if known.generated else f"has type {known.type.family}"
         refuse(
             "column_not_supported",
             f"column {known.name!r} {what}, which is not supported yet",

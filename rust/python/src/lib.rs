@@ -84,27 +84,32 @@ fn release(
     if !integers || scales.is_empty() || (keys != 0) != threshold.is_some() {
         return Err(Failure::Columns);
     }
-    let exact = read(reader)?;
-    let mut columns = exact.columns()[..keys].to_vec();
     let mut fields = schema.fields()[..keys].to_vec();
-    for (index, scale) in scales.iter().enumerate() {
-        let noisy = dpsql_noise::add_noise(mechanism, *scale, integers_of(&exact, keys + index)?)?;
-        columns.push(Arc::new(Decimal128Array::from(noisy).with_data_type(INTEGER)));
-        fields.push(Arc::new(Field::new(schema.field(keys + index).name(), INTEGER, false)));
+    for field in &schema.fields()[keys..] {
+        fields.push(Arc::new(Field::new(field.name(), INTEGER, false)));
     }
-    let noisy = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns);
-    let noisy = noisy.map_err(|_| Failure::Columns)?;
-    let Some(threshold) = threshold else { return Ok(Noisy(noisy)) };
-    let first = noisy.column(keys).as_primitive::<Decimal128Type>();
-    let shown = first.values().iter().map(|value| Some(*value >= threshold)).collect();
-    Ok(Noisy(filter_record_batch(&noisy, &shown).map_err(|_| Failure::Columns)?))
-}
-
-/// The whole stream as one batch.
-fn read(reader: Reader) -> Result<RecordBatch, Failure> {
-    let schema = reader.schema();
-    let batches = reader.collect::<Result<Vec<_>, _>>().map_err(|_| Failure::Stream)?;
-    concat_batches(&schema, &batches).map_err(|_| Failure::Stream)
+    let schema = Arc::new(Schema::new(fields));
+    // Batch by batch: what is hidden is dropped at once, so that its size does not matter later.
+    let mut shown = Vec::new();
+    for batch in reader {
+        let exact = batch.map_err(|_| Failure::Stream)?;
+        let mut columns = exact.columns()[..keys].to_vec();
+        for (index, scale) in scales.iter().enumerate() {
+            let exact = integers_of(&exact, keys + index)?;
+            let noisy = dpsql_noise::add_noise(mechanism, *scale, exact)?;
+            columns.push(Arc::new(Decimal128Array::from(noisy).with_data_type(INTEGER)));
+        }
+        let noisy = RecordBatch::try_new(schema.clone(), columns).map_err(|_| Failure::Columns)?;
+        shown.push(match threshold {
+            None => noisy,
+            Some(least) => {
+                let counts = noisy.column(keys).as_primitive::<Decimal128Type>();
+                let mask = counts.values().iter().map(|value| Some(*value >= least)).collect();
+                filter_record_batch(&noisy, &mask).map_err(|_| Failure::Columns)?
+            }
+        });
+    }
+    Ok(Noisy(concat_batches(&schema, &shown).map_err(|_| Failure::Stream)?))
 }
 
 fn integers_of(batch: &RecordBatch, column: usize) -> Result<Vec<i128>, Failure> {
