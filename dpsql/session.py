@@ -107,6 +107,12 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
     if isinstance(database, Mapping):
         backend = DuckDB(gather(database, declared), ours=True)
     elif isinstance(database, str | Path) and Path(database).suffix.lower() in SUFFIXES:
+        if any(mark in str(database) for mark in "*?[") and not Path(database).is_file():
+            raise Refused(
+                "source_not_supported",
+                f"{str(database)!r} may be several files, and their table needs a name",
+                f"Pass a dict: {{'visits': {str(database)!r}}}.",
+            )
         backend = DuckDB(gather({Path(database).stem: database}, declared), ours=True)
     elif isinstance(database, str | Path) or hasattr(database, "cursor"):
         backend = DuckDB(database)

@@ -263,6 +263,8 @@ def test_what_is_no_source(source: Any, code: str) -> None:
 
 def test_other_refusals() -> None:
     both = {"visits": visits(), "people": people()}
+    with pytest.raises(dpsql.Refused, match="needs a name"):
+        dpsql.connect("visits/*.parquet", policy=POLICY, ledger=":memory:")
     with pytest.raises(dpsql.Refused, match="ledger_missing"):
         dpsql.connect(both, policy=POLICY)
     with pytest.raises(dpsql.Refused, match="dataset_missing"):

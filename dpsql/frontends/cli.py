@@ -124,7 +124,9 @@ def demo(directory: Path) -> None:
 @database
 @click.argument("query")
 @privacy
-@click.option("--rehearse", is_flag=True, help="On synthetic rows made from the policy: nothing is charged or read.")
+@click.option(
+    "--rehearse", is_flag=True, help="On synthetic rows made from the policy: nothing is charged, no real row is used."
+)
 @click.option("--json", "form", flag_value="json", help="An object with columns, rows, errors and loss.")
 @click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a header, without error bars.")
 @click.option("--markdown", "form", flag_value="markdown", help="A Markdown table with error bars.")

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from dpsql import accountant, functions, ledger
+from dpsql import accountant, functions, ledger, sources
 from dpsql import compile as compiler
 from dpsql.backends.duckdb import DuckDB, Shadow
 from dpsql.finish import Scratch
@@ -19,6 +19,7 @@ OBLIGATIONS: tuple[object, ...] = (
     functions,
     *compiler.PASSES,
     Session.sql,
+    sources,
     DuckDB.snapshot,
     Shadow.confirm,
     ledger,
