@@ -133,7 +133,12 @@ def resolve(parsed: Parsed, catalog: Catalog, parameters: object = None) -> Reso
     for join in joins or []:
         joined, on, kind, using, side, method = take(join, "this", "on", "kind", "using", "side", "method")
         natural = method == "NATURAL"
-        if side or kind not in (None, "", "INNER") or (method and not natural) or not (on or using or natural):
+        if (
+            side
+            or kind not in (None, "", "INNER")
+            or (method and not natural)
+            or [bool(on), bool(using), natural].count(True) != 1
+        ):
             words = " ".join(word for word in (method, side, kind, "JOIN") if word)
             refuse(
                 "join_not_supported",
