@@ -24,6 +24,7 @@ class Released(Protocol):
     def answer(self, names: tuple[str, ...]) -> Any: ...
     def rows(self) -> NDArray[np.int64]: ...
     def columns(self) -> Mapping[str, NDArray[np.float64]]: ...
+    def stored(self) -> str: ...
 
 
 class Answer:
@@ -104,6 +105,10 @@ class Answer:
     def errors(self) -> list[tuple[float | None, ...]]:
         """Half the width of the 95 % interval, in the shape of the answer."""
         return [tuple(None if cell is None else (cell[1] - cell[0]) / 2 for cell in row) for row in self.interval()]
+
+    def stored(self) -> str:
+        """What was released, as text: kept by the ledger for queries that have an id."""
+        return self._released.stored()
 
     def show(self) -> None:
         """Print the rows with their error bars."""

@@ -11,7 +11,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -76,6 +76,12 @@ class Type:
         return int(match[2]) if match else 0
 
     @property
+    def width(self) -> int:
+        """All digits of a decimal, or those that a whole number may have."""
+        match = re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", self.sql)
+        return int(match[1]) if match else min(38, len(str(INTEGERS[self.sql][1])))
+
+    @property
     def numeric(self) -> bool:
         return self.kind in ("INTEGER", "DECIMAL", "DOUBLE")
 
@@ -132,7 +138,8 @@ class Table:
 class Budget:
     epsilon: Fraction
     delta: Fraction
-    accounting: Literal["pure", "gdp"]
+    accounting: Literal["pure", "gdp", "zcdp"]
+    neighbours: Literal["add-remove", "replace"] = "add-remove"
 
 
 @dataclass(frozen=True)
@@ -145,6 +152,15 @@ class Defaults:
 
 
 @dataclass(frozen=True)
+class Analyst:
+    """Who may do what: a viewer explains, rehearses and sees the budget; an analyst asks too; an owner raises the budget too."""
+
+    epsilon: Fraction | None = None  # of the budget; None: all of it
+    role: Literal["owner", "analyst", "viewer"] = "analyst"
+    max_epsilon: Fraction | None = None  # of one query
+
+
+@dataclass(frozen=True)
 class Policy:
     """The owner's declarations, checked for shape but not yet held against a schema."""
 
@@ -152,8 +168,18 @@ class Policy:
     version: str | None
     budget: Budget
     defaults: Defaults
-    analysts: Mapping[str, Fraction]
+    analysts: Mapping[str, Analyst]
     tables: Mapping[str, Mapping[str, Any]]
+    views: Mapping[str, str] = field(default_factory=dict)
+
+    def analyst(self, name: str) -> Analyst:
+        """Where the policy names nobody, whoever connects is the owner."""
+        return self.analysts.get(name, Analyst(role="viewer" if self.analysts else "owner"))
+
+    def max_epsilon(self, name: str) -> Fraction | None:
+        """The most that one query of this analyst may ask for."""
+        limits = (self.defaults.max_epsilon, self.analyst(name).max_epsilon)
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -255,8 +281,9 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
         except (ValueError, RecursionError) as error:
             raise Refused("policy_unreadable", f"the policy {str(source)!r} is not valid TOML: {error}") from None
     top = only("top level", source, "dataset budget defaults analysts tables views")
-    if top.get("views"):
-        raise wrong("views", "views are not supported yet", "Write the view's query out.")
+    views = top.get("views") or {}
+    if not isinstance(views, Mapping) or not all(isinstance(text, str) for text in views.values()):
+        raise wrong("views", "must map names to queries", 'Write big = "SELECT * FROM orders WHERE price > 1000".')
     dataset = only("dataset", top.get("dataset", {}), "id version")
     for name in dataset:
         if not isinstance(dataset[name], str) or not dataset[name]:
@@ -268,14 +295,17 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
         raise wrong("budget.epsilon", "is missing")
     delta = number("budget.delta", raw.get("delta", 0), positive=False)
     accounting = raw.get("accounting", "gdp" if delta else "pure")
-    if accounting not in ("pure", "gdp"):
-        raise wrong("budget.accounting", f"{accounting!r} is not supported yet", 'Use "gdp" or "pure".')
-    if raw.get("neighbours", "add-remove") != "add-remove":
-        raise wrong("budget.neighbours", "only add-remove is supported yet", 'Leave it out, or write "add-remove".')
-    if not 0 <= delta < 1 or (accounting == "gdp" and delta < Fraction("1e-30")):
-        raise wrong("budget.delta", "must lie between 0 and 1, and for gdp above 1e-30", "A usual value is 1e-6.")
+    if accounting not in ("pure", "gdp", "zcdp"):
+        raise wrong("budget.accounting", f"{accounting!r} is not known", 'Use "gdp", "zcdp" or "pure".')
+    neighbours = raw.get("neighbours", "add-remove")
+    if neighbours not in ("add-remove", "replace"):
+        raise wrong("budget.neighbours", f"{neighbours!r} is not known", 'Use "add-remove" or "replace".')
+    if not 0 <= delta < 1 or (accounting != "pure" and delta < Fraction("1e-30")):
+        raise wrong(
+            "budget.delta", "must lie between 0 and 1, and for gdp and zcdp above 1e-30", "A usual value is 1e-6."
+        )
     epsilon = within("budget.epsilon", number("budget.epsilon", raw["epsilon"]), "1e-6", "1e21")
-    budget = Budget(epsilon, delta, accounting)
+    budget = Budget(epsilon, delta, accounting, neighbours)
     given = only(
         "defaults", top.get("defaults", {}), "epsilon delta max_epsilon max_rows_contributed max_groups_contributed"
     )
@@ -289,19 +319,30 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
     )
     defaults = Defaults(default, least, most, rows, groups)
     analysts = {
-        name: within(
-            f"analysts.{name}.epsilon",
-            number(f"analysts.{name}.epsilon", only(f"analysts.{name}", share, "epsilon").get("epsilon")),
-            "1e-6",
-            "1e21",
-        )
+        name: read_analyst(f"analysts.{name}", share)
         for name, share in only_table("analysts", top.get("analysts", {})).items()
     }
     tables = {
         name: only(f"tables.{name}", table, "person key columns public max_rows_contributed")
         for name, table in only_table("tables", top.get("tables", {})).items()
     }
-    return Policy(dataset.get("id"), dataset.get("version"), budget, defaults, analysts, tables)
+    return Policy(dataset.get("id"), dataset.get("version"), budget, defaults, analysts, tables, dict(views))
+
+
+def read_analyst(place: str, given: Any) -> Analyst:
+    given = only(place, given, "epsilon role max_epsilon")
+    role = given.get("role", "analyst")
+    if role not in ("owner", "analyst", "viewer"):
+        raise wrong(f"{place}.role", f"{role!r} is not known", 'Use "owner", "analyst" or "viewer".')
+    share, most = (
+        within(f"{place}.{name}", number(f"{place}.{name}", given[name]), low, "1e21") if name in given else None
+        for name, low in (("epsilon", "1e-6"), ("max_epsilon", "1e-9"))
+    )
+    if role == "analyst" and share is None:
+        raise wrong(f"{place}.epsilon", "is missing")
+    if role == "viewer" and share is not None:
+        raise wrong(f"{place}.role", "a viewer has no part of the budget", "Leave epsilon out.")
+    return Analyst(share, role, most)
 
 
 def only_table(place: str, given: Any) -> Mapping[str, Any]:

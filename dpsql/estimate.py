@@ -1,13 +1,13 @@
 """Error bars: what is known of the exact answer from the released one and the public scale of the noise.
 
 They cover the noise and not the clipping. Sums are linear in the released columns; for a ratio Fieller's interval is
-used; any other arithmetic gets a first-order interval around the released value.
+used; any other arithmetic gets a first-order interval around the released value, and none where a count in it may be zero.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from dpsql.algebra import Aggregate, Call, Column, Expr, Literal
 from dpsql.mechanisms import Laplace, Mechanism
-from dpsql.plan import Linear, Plan, Ratio
+from dpsql.plan import Estimate, Formula, Linear, Plan, Ratio
 
 Array = NDArray[np.float64]
+Ends = tuple[Array, Array]
 ANY = (Fraction(-(10**400)), Fraction(10**400))
 
 
@@ -31,12 +32,10 @@ class Smooth:
     slopes: Mapping[str, Array]
 
 
-Form = Linear | Ratio | Smooth
+Form = Linear | Ratio | Formula | Smooth
 
 
-def interval(
-    plan: Plan, expression: Expr, released: Mapping[str, Array], confidence: float
-) -> tuple[Array, Array] | None:
+def interval(plan: Plan, expression: Expr, released: Mapping[str, Array], confidence: float) -> Ends | None:
     """Low and high for each key, or None where the expression is not arithmetic of aggregates."""
     with np.errstate(all="ignore"):
         found = bounds(plan, expression, released, confidence)
@@ -56,25 +55,69 @@ def number(exact: Fraction) -> float:
         return math.inf if exact > 0 else -math.inf
 
 
-def bounds(
-    plan: Plan, expression: Expr, released: Mapping[str, Array], confidence: float
-) -> tuple[Array, Array] | None:
+def bounds(plan: Plan, expression: Expr, released: Mapping[str, Array], confidence: float) -> Ends | None:
+    match expression:
+        case Call("round", (inner, *digits), _):  # of what is noisy: half a unit more on either side
+            places = digits[0].facts.constant if digits else 0
+            found = bounds(plan, inner, released, confidence)
+            half = 0.5 * 10.0 ** -int(places) if isinstance(places, int) else math.inf
+            return found and (found[0] - half, found[1] + half)
     form = shape(plan, expression, released)
     if form is None or (isinstance(form, Linear) and not form.terms):
         return None
     variance = {column: mechanism.deviation**2 for column, mechanism in plan.noise.items()}
-    z = quantile(plan.mechanisms[0], confidence)
+    z = quantile(plan.noises[0], confidence)
     rounding = 0.0 if expression.facts.type.sql == "DOUBLE" else 0.5 * 10.0**-expression.facts.type.scale
     match form:
         case Linear():
             half = z * math.sqrt(covariance(form, form, variance)) + rounding
             middle = evaluate(form, released)
             return middle - half, middle + half
+        case Ratio() | Formula():
+            return around(form, released, variance, z)
+        case Smooth():
+            low, high = around(form, released, variance, z)
+            return low - rounding, high + rounding
+
+
+def around(
+    form: Ratio | Formula | Smooth, released: Mapping[str, Array], variance: Mapping[str, float], z: float
+) -> Ends:
+    """The interval of what is not linear."""
+    match form:
         case Ratio():
             return fieller(form, released, variance, z)
         case Smooth(value, slopes):
-            half_widths = z * np.sqrt(sum(slope**2 * variance[column] for column, slope in slopes.items())) + rounding
-            return value - half_widths, value + half_widths
+            half = z * np.sqrt(sum(slope**2 * variance[column] for column, slope in slopes.items()))
+            return value - half, value + half
+        case Formula("sqrt", (Formula() as inner,)):
+            low, high = around(inner, released, variance, z)
+            return np.sqrt(np.maximum(low, 0)), np.sqrt(np.maximum(high, 0))
+        case Formula("*", (Formula() as inner, other)) if inner == other:
+            low, high = around(inner, released, variance, z)
+            least = np.maximum(np.maximum(low, -high), 0)  # zero if it lies between
+            return least**2, np.maximum(low**2, high**2)
+        case Formula("*", (Linear(terms, factor), Formula() as inner)) if not terms and factor >= 0:
+            low, high = around(inner, released, variance, z)
+            return low * number(factor), high * number(factor)
+    low, high = around(smooth(form, released), released, variance, z)
+    for under in counts(form):
+        unsure = evaluate(under, released) <= z * math.sqrt(covariance(under, under, variance))
+        low, high = np.where(unsure, -math.inf, low), np.where(unsure, math.inf, high)
+    if form.low < form.high:
+        low, high = np.nan_to_num(low, nan=-math.inf), np.nan_to_num(high, nan=math.inf)
+        return np.clip(low, number(form.low), number(form.high)), np.clip(high, number(form.low), number(form.high))
+    return low, high
+
+
+def counts(form: Estimate) -> Iterator[Linear]:
+    """What is divided by inside of a formula, as far as it is linear."""
+    match form:
+        case Ratio(_, under, _, _):
+            yield under
+        case Formula(_, parts, _, _):
+            for part in parts:
+                yield from counts(part)
 
 
 def quantile(mechanism: Mechanism, confidence: float) -> float:
@@ -95,7 +138,7 @@ def evaluate(form: Linear, released: Mapping[str, Array]) -> Array:
     return sum((number(f) * released[c] for c, f in form.terms.items()), np.full(size, number(form.constant)))
 
 
-def fieller(form: Ratio, released: Mapping[str, Array], variance: Mapping[str, float], z: float) -> tuple[Array, Array]:
+def fieller(form: Ratio, released: Mapping[str, Array], variance: Mapping[str, float], z: float) -> Ends:
     """All t for which over - t * under is within z deviations of zero; the clip range where that is unbounded."""
     s, c = evaluate(form.over, released), evaluate(form.under, released)
     a = c**2 - z**2 * covariance(form.under, form.under, variance)
@@ -131,6 +174,7 @@ def shape(plan: Plan, expression: Expr, released: Mapping[str, Array]) -> Form |
 
 
 def combine(function: str, forms: list[Form], released: Mapping[str, Array]) -> Form | None:
+    forms = [smooth(form, released) if isinstance(form, Formula) else form for form in forms]
     match function, forms:
         case "negate", [a]:
             return scale(a, Fraction(-1))
@@ -172,6 +216,8 @@ def scale(form: Form, factor: Fraction) -> Form:
             return Ratio(scaled, under, ends[0], ends[1])
         case Smooth(value, slopes):
             return Smooth(value * number(factor), {c: slope * number(factor) for c, slope in slopes.items()})
+        case Formula():
+            raise AssertionError("a formula is smooth before it is combined")
 
 
 def smooth(form: Form, released: Mapping[str, Array]) -> Smooth:
@@ -183,6 +229,19 @@ def smooth(form: Form, released: Mapping[str, Array]) -> Smooth:
             return Smooth(value, {c: np.full(len(value), number(f)) for c, f in form.terms.items()})
         case Ratio(over, under, _, _):
             return chain("/", smooth(over, released), smooth(under, released))
+        case Formula(function, parts, low, high):
+            sides = [smooth(part, released) for part in parts]
+    match function:
+        case "sqrt":
+            root = np.sqrt(sides[0].value)
+            return Smooth(root, {c: slope / (2 * root) for c, slope in sides[0].slopes.items()})
+        case "within":
+            return Smooth(np.clip(sides[0].value, number(low), number(high)), sides[0].slopes)
+        case "sample":
+            less = chain("-", sides[1], Smooth(np.ones_like(sides[1].value), {}))
+            return chain("/", chain("*", *sides), less)
+        case _:
+            return chain(function, *sides)
 
 
 def chain(function: str, a: Smooth, b: Smooth) -> Smooth:

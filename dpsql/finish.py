@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import weakref
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
 from dpsql.catalog import quoted
 from dpsql.errors import Refused
-from dpsql.plan import Plan, PrivateKeys
+from dpsql.plan import Plan, PrivateKeys, PublicKeys
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,22 +47,40 @@ class Scratch:
                  whatever `outer` computes is post-processing
         Checked: test_record_play
         """
-        number = next(self._numbers)
         with self._lock, self._connection.cursor() as cursor:
+            if noisy is None:  # nothing was asked about anyone: the keys are all there is
+                return self._answer(plan, cursor, public_rows(plan), [], loss)
             cursor.register("noisy", noisy)
-            # Private keys come in the engine's order, which other people's rows decide; public ones in their own.
-            keys = plan.keys.columns if isinstance(plan.keys, PrivateKeys) else ()
-            casts = ", ".join(f'CAST("{key}" AS {type_.sql}) AS "{key}"' for key, type_ in keys)
-            order = ", ".join(f'"{key}" ASC NULLS LAST' for key, _ in keys)
-            cursor.execute(
-                f"CREATE TABLE released_{number} AS SELECT * "
-                + (f'REPLACE ({casts}) FROM "noisy" ORDER BY {order}' if keys else 'FROM "noisy"')
-            )
+            answer = self._answer(plan, cursor, 'SELECT * FROM "noisy"', [], loss)
             cursor.unregister("noisy")
-            cursor.execute(
-                f'CREATE TABLE answer_{number} AS WITH "released" AS '
-                f'(SELECT rowid AS "row", * FROM released_{number}) {plan.outer}'
-            )
+        return answer
+
+    def again(self, plan: Plan, stored: str, loss: Loss) -> Answer:
+        """The answer whose released table was `stored`."""
+        if not plan.noise:
+            with self._lock, self._connection.cursor() as cursor:
+                return self._answer(plan, cursor, public_rows(plan), [], loss)
+        types = [(key, type_.sql) for key, type_, *_ in plan.keys.columns] if isinstance(plan.keys, PrivateKeys) else []
+        types += [(column, "DECIMAL(38, 0)") for column in plan.noise]
+        cells = ", ".join(f'CAST("row" ->> {i} AS {type_}) AS "{name}"' for i, (name, type_) in enumerate(types))
+        rows = f'SELECT {cells} FROM (SELECT unnest(CAST(? AS JSON[])) AS "row")'
+        with self._lock, self._connection.cursor() as cursor:
+            return self._answer(plan, cursor, rows, [stored], loss)
+
+    def _answer(
+        self, plan: Plan, cursor: duckdb.DuckDBPyConnection, noisy: str, values: list[str], loss: Loss
+    ) -> Answer:
+        number = next(self._numbers)
+        # Private keys come in the engine's order, which other people's rows decide; public ones in their own.
+        keys = plan.keys.columns if isinstance(plan.keys, PrivateKeys) else ()
+        casts = ", ".join(f'CAST("{key}" AS {type_.sql}) AS "{key}"' for key, type_ in keys)
+        order = ", ".join(f'"{key}" ASC NULLS LAST' for key, _ in keys)
+        shape = f"SELECT * REPLACE ({casts}) FROM ({noisy}) ORDER BY {order}" if keys else noisy
+        cursor.execute(f"CREATE TABLE released_{number} AS {shape}", values)
+        cursor.execute(
+            f'CREATE TABLE answer_{number} AS WITH "released" AS '
+            f'(SELECT rowid AS "row", * FROM released_{number}) {plan.outer}'
+        )
         names = tuple(output.name for output in plan.outputs)
         return Answer(names, loss, self._keep(number, tuple(plan.noise)), plan)
 
@@ -70,7 +89,7 @@ class Scratch:
         keys = plan.keys.columns if isinstance(plan.keys, PrivateKeys) else ()
         columns = [f'CAST(NULL AS {type_.sql}) AS "{key}"' for key, type_ in keys]
         columns += [f'CAST(0 AS DECIMAL(38, 0)) AS "{column}"' for column in plan.noise]
-        released = f'SELECT CAST(0 AS BIGINT) AS "row", {", ".join(columns)}'
+        released = f"SELECT {', '.join(['CAST(0 AS BIGINT) AS row', *columns])}"
         with self._lock, self._connection.cursor() as cursor:
             try:
                 cursor.execute(f'EXPLAIN WITH "released" AS ({released}) {plan.outer}').fetchall()
@@ -97,6 +116,11 @@ class Scratch:
         return tables
 
 
+def public_rows(plan: Plan) -> str:
+    assert isinstance(plan.keys, PublicKeys)
+    return f"FROM range({plan.keys.count})"
+
+
 def drop(connection: duckdb.DuckDBPyConnection, lock: threading.RLock, number: int) -> None:
     try:
         with lock, connection.cursor() as cursor:
@@ -121,7 +145,15 @@ class Tables:
         rows: NDArray[np.int64] = found["row"].astype("int64")
         return rows
 
+    def stored(self) -> str:
+        """The released table as JSON, from which `Scratch.again` makes the same answer."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM released_{self._number} ORDER BY rowid")
+            return json.dumps(cursor.fetchall())
+
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
+        if not self._noisy:
+            return {}
         columns = ", ".join(f'CAST("{name}" AS DOUBLE) AS "{name}"' for name in self._noisy)
         with self._connection.cursor() as cursor:
             return dict(cursor.execute(f"SELECT {columns} FROM released_{self._number} ORDER BY rowid").fetchnumpy())

@@ -2,62 +2,107 @@
 
 Needs:   a file that only the owner of the data can write; charges as `accountant` defines them
 Gives:   the sum of all charges never exceeds the budget, at any time and with any number of processes; a charge is on
-         disk before `reserve` returns
+         disk before `reserve` returns; an older copy, or one with a row changed or missing at its end, is refused
 Proof:   `reserve` reads the last running total, compares and appends within one BEGIN IMMEDIATE transaction, which
          SQLite gives to one writer at a time and has synced (synchronous=EXTRA, rollback journal) when COMMIT returns.
          Rows are never changed or removed (triggers), nothing is ever given back, and amounts are integers of any size.
+         Each row's hash covers the row and the hash before it. After COMMIT and before `reserve` returns, number and
+         hash of the new row are synced to the head file, which never goes back; each transaction begins by finding the
+         head's row in the chain. So a file without the last charge that was answered is behind its head, or differs from it.
          Every failure (full disk, lock, damage, unknown version) raises before data is touched
-Checked: test_ledger
+Checked: test_ledger, test_faults, test_history
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 from urllib.parse import quote
 
-from dpsql.accountant import Charge, Currency, budget_of
+from dpsql import head
+from dpsql.accountant import CURRENCIES, Charge, Currency, budget_of, most_of
 from dpsql.catalog import Budget, Policy
-from dpsql.errors import BudgetExhausted, Refused
+from dpsql.errors import BudgetExhausted, Error, Refused
+from dpsql.mechanisms import Sampled, cost, read, write
 from dpsql.plan import Plan
 
-APPLICATION, VERSION = 0x64707371, 1  # "dpsq"
+APPLICATION, VERSION = 0x64707371, 2  # "dpsq"
 
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
-CREATE TABLE account (dataset TEXT, accounting TEXT, epsilon TEXT, delta TEXT, currency TEXT, amount TEXT, deltas TEXT) STRICT;
 CREATE TABLE entry (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
-    state TEXT NOT NULL CHECK (state IN ('reserved', 'settled')),
-    query TEXT NOT NULL,               -- identifies one run; its two rows share it
+    number INTEGER PRIMARY KEY,
+    state TEXT NOT NULL CHECK (state IN ('opened', 'raised', 'reserved', 'settled')),
+    run TEXT NOT NULL,                 -- identifies one run; its two rows share it
+    query TEXT NOT NULL,               -- the id that the caller gave it, or nothing
     at TEXT NOT NULL,                  -- for people; nothing is computed from it
     analyst TEXT NOT NULL,
-    statement TEXT NOT NULL,
+    text TEXT NOT NULL,                -- the statement; the budget's terms, where it was opened or raised
     mechanisms TEXT NOT NULL,          -- what was sampled: enough to compute the charge again
+    answer TEXT NOT NULL,              -- what was released, for whoever asks again under the same id
     amount TEXT NOT NULL, delta TEXT NOT NULL,               -- this row's charge, in 1e-18
     spent TEXT NOT NULL, spent_delta TEXT NOT NULL,          -- all charges up to here
-    own TEXT NOT NULL, own_delta TEXT NOT NULL               -- this analyst's charges up to here
+    own TEXT NOT NULL, own_delta TEXT NOT NULL,              -- this analyst's charges up to here
+    total TEXT NOT NULL, total_delta TEXT NOT NULL,          -- the budget from here on
+    hash TEXT NOT NULL                 -- of this row and of the hash before it
 ) STRICT;
-CREATE INDEX entry_by_analyst ON entry (analyst, number);
-CREATE UNIQUE INDEX entry_once ON entry (query, state);
+CREATE INDEX entry_by_analyst ON entry (analyst, number) WHERE state = 'reserved';
+CREATE UNIQUE INDEX entry_named ON entry (query, state) WHERE query <> '';
+CREATE INDEX entry_terms ON entry (number) WHERE state IN ('opened', 'raised');
 CREATE TRIGGER entry_replace BEFORE INSERT ON entry WHEN EXISTS (SELECT 1 FROM entry WHERE number = NEW.number)
     BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 """ + "".join(
-    f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'append-only'); END;"
-    for table in ("account", "entry")
+    f"CREATE TRIGGER entry_{verb.lower()} BEFORE {verb} ON entry BEGIN SELECT RAISE(ABORT, 'append-only'); END;"
     for verb in ("UPDATE", "DELETE")
 )
+
+
+class Entry(NamedTuple):
+    """A row. Amounts are in units of 1e-18."""
+
+    number: int
+    state: str
+    run: str
+    query: str
+    at: str
+    analyst: str
+    text: str
+    mechanisms: str
+    answer: str
+    amount: int
+    delta: int
+    spent: int
+    spent_delta: int
+    own: int
+    own_delta: int
+    total: int
+    total_delta: int
+    hash: str = ""
+
+    @staticmethod
+    def of(row: tuple[str, ...]) -> Entry:
+        return Entry._make([int(row[0]), *row[1:9], *map(int, row[9:17]), row[17]])
+
+    def sealed(self, before: str) -> Entry:
+        """The entry with the hash that it must have after an entry with the hash `before`."""
+        content = json.dumps([before, *map(str, self[:-1])])
+        return self._replace(hash=hashlib.sha256(content.encode()).hexdigest())
+
+
+SELECT = f"SELECT {', '.join(Entry._fields)} FROM entry"
+NOTHING = Entry(0, "", "", "", "", "", "", "", "", 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -75,70 +120,40 @@ class Balance:
             max(self.total.delta - self.spent.delta, 0),
         )
 
+    def room(self, charge: Charge) -> int:
+        """How many times the charge fits into what is left."""
+        parts = ((self.left.amount, charge.amount), (self.left.delta, charge.delta))
+        return min((left // cost for left, cost in parts if cost), default=0)
 
-class Ledger:
-    """One dataset's ledger in a SQLite file, or in memory for rehearsals and tests."""
 
-    def __init__(self, path: str | Path, dataset: str, policy: Policy) -> None:
-        self._path = None if str(path) == ":memory:" else usable(path)
-        self._memory: sqlite3.Connection | None = None
-        self._lock = threading.Lock()
-        self._policy = policy
-        budget = policy.budget
-        self._total = budget_of(budget.epsilon, budget.delta, budget.accounting)
-        if self._total.amount <= 0:
-            raise Refused(
-                "policy_invalid", "policy, budget: is too small to be counted", "Allow a larger epsilon or delta."
-            )
-        expected = (dataset, budget.accounting, str(budget.epsilon), str(budget.delta))
-        row = (*expected, self._total.currency, str(self._total.amount), str(self._total.delta))
-        if self._path is None:
+class Chain:
+    """The rows of one file, or of one ledger in memory: each transaction begins at the end of an unbroken chain."""
+
+    def __init__(self, path: Path | None, opening: Entry | None) -> None:
+        self.path, self._memory, self._lock = path, None, threading.Lock()
+        if path is None:
+            assert opening is not None
             self._memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-            initialise(self._memory, row)
-        elif not self._path.exists():
-            create(self._path, row)
-        with self._transaction("BEGIN") as db:
-            found = self._account(db)
-        if found[:4] != expected:
-            raise Refused(
-                "ledger_differs",
-                f"the ledger is of dataset {found[0]!r} with epsilon {decimal(found[2])}, delta {decimal(found[3])}, "
-                f"{found[1]}; the policy says {dataset!r} with epsilon {decimal(expected[2])}, "
-                f"delta {decimal(expected[3])}, {budget.accounting}",
-                "The ledger wins: restore the policy, or let the owner start a ledger for another dataset.",
-            )
-        self._total = Charge(found[4], int(found[5]), int(found[6]))
-
-    def _account(self, db: sqlite3.Connection) -> tuple[Any, ...]:
-        rows = db.execute(
-            "SELECT dataset, accounting, epsilon, delta, currency, amount, deltas FROM account"
-        ).fetchall()
-        if len(rows) != 1:
-            raise corrupt(self._path)
-        return tuple(rows[0])
-
-    @property
-    def currency(self) -> Currency:
-        return self._total.currency
+            initialise(self._memory, opening)
+        elif not path.exists():
+            if opening is None or head.beside(path).exists():
+                raise lost(path)
+            create(path, opening)
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def transaction(self, begin: str) -> Iterator[tuple[sqlite3.Connection, Entry]]:
         """One transaction on a connection of its own: nothing is shared between threads or across a fork."""
-        with self._lock:
+        with self._lock, failing_closed(self.path):
             db = self._memory
             try:
+                # Before the transaction begins: the ledger may then be ahead of this, and never behind.
+                anchored = head.read(head.beside(self.path)) if self.path is not None else None
                 if db is None:
-                    assert self._path is not None
-                    db = open_file(self._path)
+                    assert self.path is not None
+                    db = open_file(self.path)
                 db.execute(begin)
-                yield db
+                yield db, self._last(db, anchored)
                 db.execute("COMMIT")
-            except sqlite3.OperationalError as error:
-                if "no such" in str(error):  # a table or a column is missing
-                    raise corrupt(self._path) from None
-                raise unavailable(self._path, error) from None
-            except (sqlite3.DatabaseError, ValueError):
-                raise corrupt(self._path) from None
             finally:
                 if db is not None:
                     if db.in_transaction:
@@ -146,137 +161,272 @@ class Ledger:
                     if db is not self._memory:
                         db.close()
 
-    def balance(self, analyst: str | None = None) -> Balance:
-        """What has been spent of the budget, or of an analyst's part of it."""
-        with self._transaction("BEGIN") as db:
-            return self._balance(db, analyst)
+    def _last(self, db: sqlite3.Connection, anchored: head.Head | None) -> Entry:
+        """The last row, once the chain from the head's row to it has been followed."""
+        last = find(db, "ORDER BY number DESC LIMIT 1")
+        if last is None:
+            raise corrupt(self.path)
+        if self.path is None:
+            return last
+        if anchored is None:
+            if last.number > 1:
+                raise lost(self.path)
+            anchored = 1, last.hash  # nothing has been charged yet
+            head.advance(head.beside(self.path), anchored, durable=True)
+        if last.number < anchored[0]:
+            raise rolled_back(self.path, last.number, anchored[0])
+        before = NOTHING
+        for row in db.execute(f"{SELECT} WHERE number >= ? ORDER BY number", (anchored[0] - 1,)):
+            entry = Entry.of(row)
+            if entry.number >= anchored[0] and entry != entry.sealed(before.hash):
+                raise corrupt(self.path)
+            if entry.number == anchored[0] and entry.hash != anchored[1]:
+                raise rolled_back(self.path, last.number, anchored[0])
+            before = entry
+        if last.number > anchored[0]:  # somebody was killed, or is about to do this
+            head.advance(head.beside(self.path), (last.number, last.hash), durable=False)
+        return last
 
-    def _balance(self, db: sqlite3.Connection, analyst: str | None) -> Balance:
-        where = "" if analyst is None else "WHERE analyst = ?"
-        columns = "spent, spent_delta" if analyst is None else "own, own_delta"
-        row = db.execute(
-            f"SELECT {columns} FROM entry {where} ORDER BY number DESC LIMIT 1", () if analyst is None else (analyst,)
-        ).fetchone()
-        spent = Charge(self.currency, int(row[0]), int(row[1])) if row else Charge(self.currency, 0)
-        return Balance(spent, self._total if analyst is None else self._allocation(analyst))
+    @contextmanager
+    def appending(self, durable: bool) -> Iterator[tuple[sqlite3.Connection, Entry, Callable[[Entry], None]]]:
+        """A transaction that adds a row: its number, time, totals and hash follow from the last one. Anchored at its end."""
+        made = NOTHING
 
-    def _allocation(self, analyst: str) -> Charge:
-        share, budget = self._policy.analysts.get(analyst), self._policy.budget
-        return self._total if share is None else budget_of(share, budget.delta, budget.accounting)
+        def append(entry: Entry) -> None:
+            nonlocal made
+            own = of_analyst(db, entry.analyst)
+            made = entry._replace(
+                number=last.number + 1,
+                at=now(),
+                spent=last.spent + entry.amount,
+                spent_delta=last.spent_delta + entry.delta,
+                own=own.own + entry.amount,
+                own_delta=own.own_delta + entry.delta,
+                total=entry.total or last.total,
+                total_delta=entry.total_delta if entry.total else last.total_delta,
+            ).sealed(last.hash)
+            insert(db, made)
 
-    def reserve(self, plan: Plan, statement: str, analyst: str) -> str:
-        """Charge a plan, durably, before any row is read; returns the run's identity."""
-        query, charge = str(uuid.uuid4()), plan.charge
-        assert charge.currency == self.currency
-        record = json.dumps([[m.name, m.scale.hex(), str(m.sensitivity)] for m in plan.noises])
-        with self._transaction("BEGIN IMMEDIATE") as db:
-            if self._account(db)[5:] != (str(self._total.amount), str(self._total.delta)):
-                raise corrupt(self._path)
-            whole, own = self._balance(db, None), self._balance(db, analyst)
-            for balance, whose in ((whole, "of the dataset"), (own, f"of analyst {analyst!r}")):
-                if charge.amount > balance.left.amount or charge.delta > balance.left.delta:
-                    raise BudgetExhausted(
-                        "budget_exhausted",
-                        f"the budget {whose} has {fraction(balance)} left, and this query costs {part(charge, balance)} of it",
-                        "Ask for a smaller epsilon, or ask the owner of the data to allow more.",
-                    )
-            append(db, "reserved", query, analyst, statement, record, charge, whole, own)
-        return query
+        with self.transaction("BEGIN IMMEDIATE") as (db, last):
+            yield db, last, append
+        if self.path is not None:
+            with failing_closed(self.path):
+                head.advance(head.beside(self.path), (made.number, made.hash), durable)
 
-    def settle(self, query: str, statement: str, analyst: str) -> None:
-        """Note that a reserved run has been answered. It costs nothing and gives nothing back."""
-        with self._transaction("BEGIN IMMEDIATE") as db:
-            free = Charge(self.currency, 0)
-            append(
-                db,
-                "settled",
-                query,
-                analyst,
-                statement,
-                "[]",
-                free,
-                self._balance(db, None),
-                self._balance(db, analyst),
+
+class Ledger:
+    """One dataset's ledger in a SQLite file, or in memory for rehearsals and tests."""
+
+    def __init__(self, path: str | Path, dataset: str, policy: Policy) -> None:
+        self._policy, self._terms = policy, terms(dataset, policy.budget)
+        self.currency: Currency = CURRENCIES[policy.budget.accounting]
+        opening = opened(self._terms, policy.budget)
+        self.chain = Chain(None if str(path) == ":memory:" else usable(path), opening)
+        with self.chain.transaction("BEGIN") as (db, _):
+            self._agree(db)
+
+    def _agree(self, db: sqlite3.Connection) -> None:
+        """The ledger's own terms win over the policy's."""
+        if (found := terms_of(db)) != self._terms:
+            raise Refused(
+                "ledger_differs",
+                f"the ledger is of {said(found)}; the policy says {said(self._terms)}",
+                "The ledger wins: restore the policy, or let the owner record a larger budget (dpsql ledger raise).",
             )
 
+    def balance(self, analyst: str | None = None) -> Balance:
+        """What has been spent of the budget, or of an analyst's part of it."""
+        with self.chain.transaction("BEGIN") as (db, last):
+            return self._balances(db, last, analyst or "")[analyst is not None]
 
-def append(
-    db: sqlite3.Connection,
-    state: str,
-    query: str,
-    analyst: str,
-    statement: str,
-    record: str,
-    charge: Charge,
-    whole: Balance,
-    own: Balance,
-) -> None:
-    totals = [(balance.spent.amount + charge.amount, balance.spent.delta + charge.delta) for balance in (whole, own)]
-    at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    values = (state, query, at, analyst, statement, record, charge.amount, charge.delta, *totals[0], *totals[1])
-    db.execute(
-        "INSERT INTO entry (state, query, at, analyst, statement, mechanisms, amount, delta, spent, spent_delta, own, own_delta) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        tuple(map(str, values)),
+    def _balances(self, db: sqlite3.Connection, last: Entry, analyst: str) -> tuple[Balance, Balance]:
+        """Of the dataset, and of the analyst."""
+        total = Charge(self.currency, last.total, last.total_delta)
+        whole = Balance(Charge(self.currency, last.spent, last.spent_delta), total)
+        own, known, budget = of_analyst(db, analyst), self._policy.analysts.get(analyst), self._policy.budget
+        share = known.epsilon if known else None
+        allocation = total if share is None else budget_of(share, budget.delta, budget.accounting)
+        return whole, Balance(Charge(self.currency, own.own, own.own_delta), allocation)
+
+    def last_charge(self) -> Charge | None:
+        """What the last query cost."""
+        with self.chain.transaction("BEGIN") as (db, _):
+            found = find(db, "WHERE amount <> '0' ORDER BY number DESC LIMIT 1")
+        return Charge(self.currency, found.amount, found.delta) if found else None
+
+    def reserve(self, plan: Plan, statement: str, analyst: str, query: str | None = None) -> str:
+        """Charge a plan, durably, before any row is read; returns the run's identity."""
+        charge, record = plan.charge, write(plan.sampled)
+        if cost(read(record), self.currency) != charge:
+            raise AssertionError("the charge cannot be computed again from what is recorded")
+        with self.chain.appending(durable=True) as (db, last, append):
+            self._agree(db)
+            most, budget = self._policy.max_epsilon(analyst), self._policy.budget
+            if most is not None and charge.amount > most_of(most, budget.delta, budget.accounting):
+                raise Refused(
+                    "epsilon_too_large", f"the query costs more than epsilon {float(most):g}", "Ask for less."
+                )
+            if query and find(db, "WHERE query = ? AND query <> ''", query):
+                raise Refused(
+                    "query_unfinished",
+                    f"query {query!r} was charged before, and no answer to it is stored; its charge stands",
+                    "Wait if it is still running, or ask under another id.",
+                )
+            for balance, whose in zip(
+                self._balances(db, last, analyst), ("of the dataset", f"of analyst {analyst!r}"), strict=True
+            ):
+                if charge.amount > balance.left.amount or charge.delta > balance.left.delta:
+                    raise exhausted(charge, balance, whose)
+            run = f"{last.number + 1}-{uuid.uuid4()}"  # the row's number finds it without an index
+            wanted = NOTHING._replace(state="reserved", run=run, query=query or "", analyst=analyst, text=statement)
+            append(wanted._replace(mechanisms=record, amount=charge.amount, delta=charge.delta))
+        return run
+
+    def settle(self, run: str, answer: str = "", drawn: tuple[Sampled, ...] = ()) -> None:
+        """Note that a reserved run is being answered. It costs nothing and gives nothing back.
+
+        `drawn` is the noise itself, where it could not be known when it was charged.
+        """
+        # Not synced: no charge depends on it, and the next charge syncs it.
+        with self.chain.appending(durable=False) as (db, _, append):
+            number = run.partition("-")[0]
+            reserved = find(db, "WHERE number = ? AND run = ?", number, run)
+            if reserved is None or find(db, "WHERE number > ? AND run = ?", number, run):
+                raise ValueError("never reserved, or settled before")
+            wanted = NOTHING._replace(state="settled", run=run, query=reserved.query, analyst=reserved.analyst)
+            append(wanted._replace(mechanisms=write(drawn) if drawn else "", answer=answer))
+
+    def answered(self, query: str, plan: Plan, statement: str, analyst: str) -> str | None:
+        """What was stored when the query of this id was settled; None if it was never asked, or has no answer."""
+        with self.chain.transaction("BEGIN") as (db, _):
+            asked = find(db, "WHERE query = ? AND query <> '' AND state = 'reserved'", query)
+            settled = find(db, "WHERE query = ? AND query <> '' AND state = 'settled'", query)
+        if asked and (asked.text, asked.analyst, asked.mechanisms) != (statement, analyst, write(plan.sampled)):
+            raise Refused(
+                "query_differs", f"query {query!r} was another query, or another analyst's", "Ask under another id."
+            )
+        return settled.answer if settled else None
+
+
+def raise_budget(path: str | Path, policy: Policy, owner: str) -> None:
+    """The owner's row: the policy's budget, which is larger than the ledger's, is the ledger's from now on."""
+    if policy.analysts and (owner not in policy.analysts or policy.analysts[owner].role != "owner"):
+        raise Refused("role_may_not", f"{owner!r} is not an owner in the policy", "Only an owner raises a budget.")
+    with Chain(usable(path), None).appending(durable=True) as (db, _, append):
+        found = terms_of(db)
+        old = json.loads(found)
+        wanted = terms(policy.dataset or old["dataset"], policy.budget)
+        new = json.loads(wanted)
+        larger = all(Fraction(new[name]) >= Fraction(old[name]) for name in ("epsilon", "delta"))
+        if found == wanted or not larger or {**old, "epsilon": new["epsilon"], "delta": new["delta"]} != new:
+            raise Refused(
+                "ledger_differs",
+                f"the ledger is of {said(found)}; the policy says {said(wanted)}",
+                "Only epsilon and delta can change, and only to more.",
+            )
+        append(opened(wanted, policy.budget)._replace(state="raised", analyst=owner))
+
+
+def exhausted(charge: Charge, balance: Balance, whose: str) -> BudgetExhausted:
+    left, cost = (f"{100 * c.amount / balance.total.amount:.3g} %" for c in (balance.left, charge))
+    return BudgetExhausted(
+        "budget_exhausted",
+        f"the budget {whose} has {left} left, and this query costs {cost} of it"
+        if charge.amount > balance.left.amount
+        else f"the budget {whose} has too little delta left for another query with private keys",
+        "Ask for a smaller epsilon, or ask the owner of the data to allow more.",
     )
 
 
-def decimal(text: str) -> str:
-    return f"{float(Fraction(text)):g}"
+# --- rows -----------------------------------------------------------------------------------------------------------
 
 
-def fraction(balance: Balance) -> str:
-    return f"{100 * balance.left.amount / balance.total.amount:.3g} %"
+def find(db: sqlite3.Connection, where: str, *values: str) -> Entry | None:
+    row = db.execute(f"{SELECT} {where}", values).fetchone()
+    return Entry.of(row) if row else None
 
 
-def part(charge: Charge, balance: Balance) -> str:
-    return f"{100 * charge.amount / balance.total.amount:.3g} %"
+def of_analyst(db: sqlite3.Connection, analyst: str) -> Entry:
+    return find(db, "WHERE state = 'reserved' AND analyst = ? ORDER BY number DESC LIMIT 1", analyst) or NOTHING
+
+
+def insert(db: sqlite3.Connection, entry: Entry) -> None:
+    values = [entry.number, *map(str, entry[1:])]
+    db.execute(f"INSERT INTO entry VALUES ({', '.join('?' * len(values))})", values)
+
+
+def now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def terms(dataset: str, budget: Budget) -> str:
+    """What a ledger is bound to, as canonical JSON."""
+    known = {"dataset": dataset, "accounting": budget.accounting, "neighbours": budget.neighbours}
+    return json.dumps({**known, "epsilon": str(budget.epsilon), "delta": str(budget.delta)}, sort_keys=True)
+
+
+def terms_of(db: sqlite3.Connection) -> str:
+    found = find(db, "WHERE state IN ('opened', 'raised') ORDER BY number DESC LIMIT 1")
+    if found is None:
+        raise ValueError("no budget")
+    return found.text
+
+
+def said(text: str) -> str:
+    known = json.loads(text)
+    epsilon, delta = (f"{float(Fraction(known[name])):g}" for name in ("epsilon", "delta"))
+    return f"dataset {known['dataset']!r} with epsilon {epsilon}, delta {delta}, {known['accounting']}, {known['neighbours']}"
+
+
+def opened(known: str, budget: Budget) -> Entry:
+    total = budget_of(budget.epsilon, budget.delta, budget.accounting)
+    if total.amount <= 0:
+        raise Refused(
+            "policy_invalid", "policy, budget: is too small to be counted", "Allow a larger epsilon or delta."
+        )
+    made = NOTHING._replace(number=1, state="opened", run=str(uuid.uuid4()), at=now(), text=known)
+    return made._replace(total=total.amount, total_delta=total.delta).sealed("")
 
 
 # --- the file -------------------------------------------------------------------------------------------------------
 
 
-def initialise(db: sqlite3.Connection, row: tuple[str, ...]) -> None:
+def initialise(db: sqlite3.Connection, opening: Entry) -> None:
     db.executescript(f"BEGIN; {SCHEMA}")
-    db.execute("INSERT INTO account VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    insert(db, opening)
     db.execute("COMMIT")
 
 
 def usable(path: str | Path) -> Path:
-    try:
+    with failing_closed(Path(path)):
         Path(path).exists()
-    except (OSError, ValueError) as error:
-        raise unavailable(Path(path), error) from None
     return Path(path)
 
 
-def create(path: Path, row: tuple[str, ...]) -> None:
+def create(path: Path, opening: Entry) -> None:
     """Make the file whole and durable under another name first: there is never half a ledger."""
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")
     try:
-        db = sqlite3.connect(draft, isolation_level=None)
-        db.execute("PRAGMA synchronous = EXTRA")
-        initialise(db, row)
-        db.close()
-        with suppress(FileExistsError):  # another process was first; its ledger counts
-            os.link(draft, path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except (OSError, sqlite3.Error) as error:
-        raise unavailable(path, error) from None
+        with failing_closed(path):
+            db = sqlite3.connect(draft, isolation_level=None)
+            db.execute("PRAGMA synchronous = EXTRA")
+            initialise(db, opening)
+            db.close()
+            with suppress(FileExistsError):  # another process was first; its ledger counts
+                os.link(draft, path)
+            head.sync_directory(path.parent)
     finally:
         with suppress(OSError):
             draft.unlink()
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    if not path.exists() or path.stat().st_size == 0:
+    if not path.exists():
+        raise lost(path)
+    if path.stat().st_size == 0:
         raise corrupt(path)
     db = sqlite3.connect(
-        f"file:{quote(path.absolute().as_posix())}?mode=rw", uri=True, isolation_level=None, timeout=10
+        f"file:{quote(path.absolute().as_posix())}?mode=rw", uri=True, isolation_level=None, timeout=head.WAIT
     )
     try:
         if db.execute("PRAGMA application_id").fetchone() != (APPLICATION,):
@@ -295,22 +445,50 @@ def open_file(path: Path) -> sqlite3.Connection:
     return db
 
 
-def corrupt(path: Path | None) -> Refused:
+# --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def failing_closed(path: Path | None) -> Iterator[None]:
+    """Whatever goes wrong with a file is a refusal."""
+    try:
+        yield
+    except Error:
+        raise
+    except (sqlite3.OperationalError, OSError) as error:
+        if isinstance(error, sqlite3.Error) and "no such" in str(error):  # a table or a column is missing
+            raise corrupt(path) from None
+        if isinstance(error, head.Busy) or (isinstance(error, sqlite3.Error) and "locked" in str(error)):
+            raise Refused(
+                "ledger_locked", f"the ledger {str(path)!r} is in use by another process", "Try again."
+            ) from None
+        raise Refused(
+            "ledger_unavailable",
+            f"the ledger {str(path)!r} cannot be written: {error}",
+            "Check that the directory exists, is writable and has free space.",
+        ) from None
+    except (sqlite3.DatabaseError, ValueError, TypeError, KeyError):  # a row that does not read as one
+        raise corrupt(path) from None
+
+
+def corrupt(path: Path | None, what: str = "is damaged or is not a ledger") -> Refused:
     return Refused(
         "ledger_corrupt",
-        f"the ledger {str(path)!r} is damaged or is not a ledger",
+        f"the ledger {str(path)!r} {what}",
         "Restore it from a backup. Starting a new one would forget what has been spent.",
     )
 
 
-def unavailable(path: Path | None, error: Exception) -> Refused:
-    if "locked" in str(error):
-        return Refused("ledger_locked", f"the ledger {str(path)!r} is in use by another process", "Try again.")
+def lost(path: Path) -> Refused:
+    return corrupt(path, f"or its head file {head.beside(path).name!r} is missing")
+
+
+def rolled_back(path: Path, found: int, expected: int) -> Refused:
     return Refused(
-        "ledger_unavailable",
-        f"the ledger {str(path)!r} cannot be written: {error}",
-        "Check that the directory exists, is writable and has free space.",
+        "ledger_rolled_back",
+        f"the ledger {str(path)!r} ends at row {found} or has another past; its head file knows it up to row {expected}",
+        "An older or another copy was put in its place: restore the newest one. What it charged must not be forgotten.",
     )
 
 
-__all__ = ["Balance", "Budget", "Ledger"]
+__all__ = ["Balance", "Budget", "Chain", "Entry", "Ledger", "raise_budget"]

@@ -1,70 +1,156 @@
 """What crosses the noise boundary, and the plan that says how.
 
-`Summand` is sums of clipped integers; `Keys` says which groups are shown. `Linear` and `Ratio` are what is computed
-from released sums: the same value renders the finishing SQL and gives the error bars.
+`Summand` is sums of clipped integers; `Keys` says which groups are shown. `Linear`, `Ratio` and `Formula` are what is
+computed from released sums: the same value renders the finishing SQL and gives the error bars.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import product
+from typing import Literal
 
 from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.accountant import Charge
 from dpsql.algebra import Expr
-from dpsql.catalog import DOUBLE, Type, Value
-from dpsql.functions import Facts
-from dpsql.mechanisms import Mechanism, Threshold
+from dpsql.catalog import DOUBLE, LARGEST, Type, Value
+from dpsql.functions import Facts, Range, to_type
+from dpsql.mechanisms import Ladder, Mechanism, Sampled, Threshold
 
 FINE = 2**20  # a person's sums are scaled down in steps no coarser than this part of a row
+COARSE = 2**36  # and no finer than this, before they are stretched
+STRETCH = (15, 28)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A limit that the policy does not declare: how many rows or groups of a person count, or how low or high values go.
+
+    It is chosen from `rungs`: the smallest limit, then base, 1.5 base, 2 base, 3 base, 4 base and so on, with a prior for
+    the lower ones, since too large a limit means more noise for sure. Whole numbers stay whole.
+    """
+
+    what: Literal["rows", "groups", "low", "high"]
+    value: Expr | None
+    smallest: Fraction
+    base: Fraction
+    most: Fraction
+    usual: Fraction  # the rung that an explanation takes, before one is chosen
+
+    @staticmethod
+    def count(what: Literal["rows", "groups"]) -> Unknown:
+        return Unknown(what, None, Fraction(1), Fraction(2), Fraction(2**24), Fraction(16))
+
+    @staticmethod
+    def ends(value: Expr) -> tuple[Unknown, ...]:
+        """How high values go, and how low if they may be negative."""
+        base = Fraction(1, 2**9) if value.facts.type == DOUBLE else Fraction(2)
+        low, high = value.facts.range or (-Fraction(LARGEST), Fraction(LARGEST))
+        below, above = (min(max(end, base), base * 2**61) for end in (-low, high))
+        up = Unknown("high", value, base / 2, base, above, min(base * 2**9, above))
+        return (up,) if low >= 0 else (Unknown("low", value, Fraction(0), base, below, Fraction(0)), up)
+
+    @property
+    def rungs(self) -> tuple[Fraction, ...]:
+        found = [self.base, self.base * Fraction(3, 2)]
+        while found[-2] < self.most:
+            found.append(found[-2] * 2)
+        return (self.smallest, *found)
+
+    @property
+    def prior(self) -> tuple[int, ...]:
+        """Rung^-2 as integers; a limit of zero counts as half of the base."""
+        steps = [max(rung / self.base, Fraction(1, 2)) for rung in self.rungs]
+        return tuple(int(2**125 / step**2) for step in steps)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A value that a block measures: clipped, and on a grid of equal steps. Degree 0 says only that it is not NULL."""
+
+    value: Expr
+    degree: int = 0
+    low: Fraction = Fraction(0)
+    high: Fraction = Fraction(0)
+    grid: int = 1  # steps from low to high
+
+    @staticmethod
+    def of(value: Expr, degree: int, clip: Range, most: int) -> Axis:
+        """The axis of a numeric expression: on its own steps where there are few, else on `most` of equal width."""
+        low, high = clip
+        steps = (high - low) * 10**value.facts.type.scale
+        exact = value.facts.type != DOUBLE and steps <= most
+        return Axis(value, degree, low, high, max(int(steps), 1) if exact else most)
+
+    @property
+    def span(self) -> Fraction:
+        return self.high - self.low
+
+    @property
+    def step(self) -> Fraction:
+        return self.span / self.grid or Fraction(1)
 
 
 @dataclass(frozen=True)
 class Summand:
-    """One block of a person's vector. A row adds nothing, or non-negative integers that add up to `weight`.
+    """One block of a person's vector: to what a row adds how much, in integers that are not negative.
 
-    A count has one column: each row (with a `value` that is not NULL, if there is one) adds `weight`. A pair has two:
-    a row whose value is x adds a = (x - low) / (high - low) and b = 1 - a, in units of `weight`; so COUNT, SUM and AVG
-    of x all come from it, at the price of one. Either way a row's L1 norm is `weight` and its L2 norm no more.
+    Let t = (x - low) / (high - low), between 0 and 1. A row adds 1 if there are no axes or only axes of degree 0; for an
+    axis of degree 1 it adds (t, 1 - t), for one of degree 2 it adds (t^2, 2 t (1 - t), (1 - t)^2), and for two axes all
+    products of these; in units of `weight`, rounded down. It adds nothing if a value is NULL. So COUNT, SUM and AVG of x
+    come from one block, and its variance too, at the price of one.
+
+    A row's L1 norm is at most `weight`, since the parts add up to one; its L2 norm is no more. In L2 there is room in the
+    middle of three: with p = t (1 - t) <= 1/4 we have t^4 + (2 c p)^2 + (1 - t)^4 = 1 - 4 p + (2 + 4 c^2) p^2 <= 1 for
+    c^2 <= 7/2. So for the norm 2 it counts c = 28/15 times as much as the outer ones. Norms of products multiply.
+
+    Of `values` a row is not one of the table: it is a value that someone has in this group, whoever has it. Of `persons`
+    it is a person in a group.
     """
 
-    value: Expr | None
-    low: Fraction = Fraction(0)
-    high: Fraction = Fraction(0)
-    grid: int = 1  # steps from low to high; 0 steps are a count
-    pair: bool = False
-
-    @staticmethod
-    def count(value: Expr | None) -> Summand:
-        return Summand(value if value is not None and value.facts.nullable else None)
-
-    @staticmethod
-    def of(value: Expr) -> Summand:
-        """The pair of a numeric expression: on its own steps where there are few, else on 2^30 of equal width."""
-        assert value.facts.range is not None
-        low, high = value.facts.range
-        steps = (high - low) * 10**value.facts.type.scale
-        exact = value.facts.type != DOUBLE and steps <= 2**30
-        return Summand(value, low, high, max(int(steps), 1) if exact else 2**30, pair=True)
+    axes: tuple[Axis, ...] = ()
+    kind: Literal["rows", "values", "persons"] = "rows"
+    norm: int = 1
 
     @property
-    def fine(self) -> int:
-        return -(-FINE // self.grid)
+    def indices(self) -> tuple[tuple[int, ...], ...]:
+        """For each column the power of t in it, for each axis."""
+        return tuple(product(*(range(axis.degree, -1, -1) for axis in self.axes)))
+
+    @property
+    def whole(self) -> int:
+        """What all parts of one row add up to on the grids."""
+        return math.prod(axis.grid**axis.degree for axis in self.axes)
+
+    @property
+    def coarse(self) -> int:
+        """What each part is divided by, so that sums stay small."""
+        return -(-self.whole // COARSE)
+
+    def factor(self, index: tuple[int, ...]) -> int:
+        """What each part is multiplied with."""
+        fine = -(-FINE // -(-self.whole // self.coarse))
+        outer, middle = STRETCH if self.norm == 2 else (1, 1)
+        parts = (middle if k == 1 else outer for k, axis in zip(index, self.axes, strict=True) if axis.degree == 2)
+        return fine * math.prod(parts)
 
     @property
     def weight(self) -> int:
-        return self.grid * self.fine
-
-    @property
-    def step(self) -> Fraction:
-        return (self.high - self.low) / self.grid or Fraction(1)
+        return -(-self.whole // self.coarse) * self.factor((0,) * len(self.axes))
 
     def columns(self, index: int) -> tuple[str, ...]:
-        return (f"a{index}", f"b{index}") if self.pair else (f"n{index}",)
+        match len(self.indices):
+            case 1:
+                return (f"n{index}",)
+            case 2:
+                return (f"a{index}", f"b{index}")
+            case many:
+                return tuple(f"m{index}_{k}" for k in range(many))
 
 
 @dataclass(frozen=True)
@@ -85,26 +171,80 @@ class Ratio:
     high: Fraction
 
 
-Estimate = Linear | Ratio
+@dataclass(frozen=True)
+class Formula:
+    """Arithmetic of estimates: + - * /, sqrt, and `within` two ends.
+
+    A quotient is NULL where the divisor is not above zero, and is kept within its ends, if it has any. `sample` takes a
+    moment about the mean and the count n, and gives n / (n - 1) times the moment; NULL below two rows.
+    """
+
+    function: Literal["+", "-", "*", "/", "sqrt", "within", "sample"]
+    parts: tuple[Estimate, ...]
+    low: Fraction = Fraction(0)
+    high: Fraction = Fraction(0)
+
+
+Estimate = Linear | Ratio | Formula
+
+
+Clips = Callable[[Expr], Range]  # to which range the values of an expression are clipped
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The released columns of a block, as an aggregate sees them: `places` says which axis each argument is."""
+
+    block: Summand
+    columns: tuple[str, ...]
+    places: tuple[int | None, ...]
+
+    def axis(self, argument: int) -> Axis:
+        place = self.places[argument]
+        assert place is not None
+        return self.block.axes[place]
+
+    def total(self, *powers: int) -> Linear:
+        """The sum over the rows of the product of the arguments' t, each to its power. Without powers: the count."""
+        raised = [0] * len(self.block.axes)
+        for place, power in zip(self.places, powers, strict=False):
+            if place is not None:
+                raised[place] += power
+        degrees = [axis.degree for axis in self.block.axes]
+        unit = Fraction(self.block.coarse, self.block.whole)
+        return Linear(
+            {
+                column: unit / self.block.factor(index) * math.prod(map(part, index, degrees, raised))
+                for column, index in zip(self.columns, self.block.indices, strict=True)
+            }
+        )
+
+    def mean(self, *powers: int) -> Ratio:
+        return Ratio(self.total(*powers), self.total(), Fraction(0), Fraction(1))
+
+    def sum(self, argument: int) -> Linear:
+        """The sum of an argument's values."""
+        axis, powers = self.axis(argument), [0] * len(self.places)
+        powers[argument] = 1
+        count, above = self.total().terms, self.total(*powers).terms
+        return Linear({column: axis.low * count[column] + axis.span * above[column] for column in count})
+
+
+def part(index: int, degree: int, power: int) -> Fraction:
+    """How much of t^power there is in this part of an axis: t = t (t + (1 - t)), and so on."""
+    return Fraction(math.perm(index, power), math.perm(degree, power)) if power else Fraction(1)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """An aggregate: what it takes and gives, the block that it needs, and its value from the block's columns."""
+    """An aggregate: what it takes and gives, to which degree it needs each argument, and its value from the measures."""
 
     name: str
-    facts: Callable[[Expr | None], Facts]
-    summand: Callable[[Expr | None], Summand]
-    estimate: Callable[[Summand, tuple[str, ...]], Estimate]
-
-
-def count_of(summand: Summand, columns: tuple[str, ...]) -> Linear:
-    return Linear({column: Fraction(1, summand.weight) for column in columns})
-
-
-def sum_of(summand: Summand, columns: tuple[str, ...]) -> Linear:
-    above, below = columns
-    return Linear({above: summand.high / summand.weight, below: summand.low / summand.weight})
+    degrees: tuple[int, ...]
+    facts: Callable[[tuple[Expr, ...]], Facts]
+    estimate: Callable[[Measures], Estimate]
+    aliases: tuple[str, ...] = ()
+    distinct: bool = False  # whether it is answered over distinct values too
 
 
 @dataclass(frozen=True)
@@ -155,7 +295,7 @@ def typed(value: Value, type_: Type) -> exp.Expr:
     shown = algebra.literal(value, type_)
     if isinstance(shown, exp.Cast):
         return shown
-    return exp.Cast(this=shown, to=exp.DataType.build(type_.sql, dialect="duckdb"))
+    return to_type(shown, type_.sql)
 
 
 Keys = PublicKeys | PrivateKeys
@@ -187,6 +327,20 @@ class Plan:
     delta: Fraction
     charge: Charge
     notes: tuple[str, ...]
+    # Limits that are chosen first: what is asked for them, how they are chosen, and the plan that follows the choice.
+    unknowns: tuple[Unknown, ...] = ()
+    ladder: Ladder | None = None
+    climb: str = ""
+    sampled: tuple[Sampled, ...] = ()  # all that is charged: the ledger keeps it, and computes the charge again from it
+    then: Callable[[tuple[int, ...]], Plan] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def extremes(self) -> tuple[Plan, ...]:
+        """Where limits are chosen first, the plans that follow the smallest and the largest of them."""
+        if self.then is None:
+            return ()
+        lowest, highest = (tuple(i for _ in self.unknowns) for i in (0, -1))
+        return self.then(lowest), self.then(highest)
 
     @property
     def noise(self) -> dict[str, Mechanism]:
@@ -197,6 +351,11 @@ class Plan:
             for index, (summand, mechanism) in enumerate(zip(self.summands, self.mechanisms, strict=True))
             for column in summand.columns(index)
         }
+
+    @property
+    def drawn(self) -> tuple[Sampled, ...]:
+        """The noise, once the limits are known."""
+        return (*self.mechanisms, *([self.threshold] if self.threshold else []))
 
     @property
     def noises(self) -> tuple[Mechanism, ...]:

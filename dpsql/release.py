@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from dpsql import _native
 from dpsql._native import Noisy, add_noise
 from dpsql.errors import Failed
 from dpsql.plan import Plan, PublicKeys
@@ -30,3 +31,18 @@ def release(plan: Plan, exact: Stream) -> Noisy:
     if isinstance(plan.keys, PublicKeys) and len(noisy) != plan.keys.count:
         raise Failed
     return noisy
+
+
+def choose(plan: Plan, exact: Stream) -> tuple[int, ...]:
+    """Choose the limits that are not declared: for each the number of its rung.
+
+    Needs:   the rows of `plan.climb`: for each rung of each ladder minus the number of persons above it; a durable charge
+    Gives:   for each ladder a rung with the probability that `mechanisms.Ladder` is charged for; the exact table is gone
+    Proof:   one native call reads the stream and draws each choice on its own; a table of another size is an error
+    Checked: test_ladder, test_record_play
+    """
+    assert plan.ladder is not None
+    return tuple(_native.choose(exact, plan.ladder.rate, [unknown.prior for unknown in plan.unknowns]))
+
+
+__all__ = ["Noisy", "choose", "release"]

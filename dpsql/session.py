@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import math
 import re
@@ -10,23 +12,24 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from dpsql import compile as compiler
-from dpsql.accountant import Loss, in_words
+from dpsql.accountant import Loss, in_words, roughly
 from dpsql.answer import Answer
 from dpsql.backends import DuckDB
 from dpsql.backends.duckdb import Shadow, Snapshot, second_opinion
-from dpsql.catalog import Catalog, Policy, Schema, build, read_policy
+from dpsql.catalog import Catalog, Policy, Schema, build, encodable, read_policy
 from dpsql.errors import Failed, Interrupted, Refused
 from dpsql.explain import Explanation
 from dpsql.finish import Scratch
+from dpsql.history import Run, runs_of
 from dpsql.interrupt import interruptible
 from dpsql.ledger import Balance, Ledger
 from dpsql.passes.bind import bind
 from dpsql.plan import Plan
 from dpsql.rehearse import NOTE, fill
-from dpsql.release import release
+from dpsql.release import Noisy, choose, release
 from dpsql.sources import SUFFIXES, gather
 
 # The parser warns on standard error about text that it half understands; it is refused all the same.
@@ -45,12 +48,15 @@ class Budget:
     left: Loss
     total: Loss
     analyst: Budget | None = None
+    room: int | None = None  # for queries like the last one; None before the first
 
     def __str__(self) -> str:
         lines = [
             f"{name:<6} epsilon {loss.epsilon:.4g}, delta {loss.delta:.3g} ({loss.currency} {loss.amount:.6g})"
             for name, loss in (("spent", self.spent), ("left", self.left), ("total", self.total))
         ]
+        if self.room is not None:
+            lines.append(f"room   {roughly(self.room)} more queries like the last one")
         own = (
             []
             if self.analyst is None
@@ -140,14 +146,23 @@ class Session:
         self._stage: DuckDB | None = None  # with synthetic rows, for rehearsals
 
     def sql(
-        self, query: str, parameters: object = None, *, epsilon: float | None = None, delta: float | None = None
+        self,
+        query: str,
+        parameters: object = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        query_id: str | None = None,
     ) -> Answer:
         """Answer a query, and charge for it. `parameters` are a list for `?` and `$1`, or a dict for `$name`.
+
+        A query with a `query_id` is charged once: asked again, it has the same answer, which the ledger keeps.
 
         Needs:   nothing: query, parameters, epsilon and delta are hostile
         Gives:   an answer whose loss was durable before any row was read; or an error, charged if data was touched
         Proof:   the plan is made and confirmed first, from public facts; `reserve` returns only when the charge is on
-                 disk; then one exact query, one native call that adds the noise, and the finishing query on its result.
+                 disk; then one exact query, one native call that adds the noise, and the finishing query on its result;
+                 before them, where limits are not declared, one exact query and one native call that chooses them.
                  What goes wrong after `reserve` is one constant error, Ctrl-C another; nothing is given back
         Checked: test_record_play, test_session, test_interrupt
         """
@@ -155,10 +170,12 @@ class Session:
             raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
         if command := COMMAND.match(query):
             return self._told(command, query, parameters, epsilon, delta)
+        self._may("ask")
         plan = self._plan(query, epsilon, delta, parameters)
         second_opinion(query)
-        self._shadow.confirm(plan)
-        self._finisher().confirm(plan)
+        self._confirm(plan)
+        if query_id is not None and (known := self._answered(plan, query, query_id)):
+            return known
         with self._backend.snapshot() as snapshot:
             if snapshot.schemas(self._catalog.policy.tables) != self._schemas:
                 raise Refused(
@@ -166,8 +183,8 @@ class Session:
                 )
             answer, interrupted = None, False
             try:
-                run = self._ledger.reserve(plan, query, self._analyst)
-                answer = self._answer(plan, snapshot, run, query)
+                run = self._ledger.reserve(plan, query, self._analyst, query_id)
+                answer = self._answer(plan, snapshot, run, query_id)
             except KeyboardInterrupt:
                 interrupted = True
             # Raised here, so that the exception has neither a cause nor a context.
@@ -177,17 +194,46 @@ class Session:
                 raise Failed
         return answer
 
-    def _answer(self, plan: Plan, snapshot: Snapshot, run: str, query: str) -> Answer | None:
+    def _answer(self, plan: Plan, snapshot: Snapshot, run: str, query_id: str | None) -> Answer | None:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
         try:
-            noisy = interruptible(lambda: release(plan, snapshot.run(plan)), snapshot.interrupt)
-            if noisy is None:
+            released = noisy(plan, snapshot)
+            if released is None:
                 return None
-            answer = self._finisher().finish(plan, noisy, self._loss(plan))
-            self._ledger.settle(run, query, self._analyst)
+            chosen, table, rungs = released
+            answer = self._finisher().finish(chosen, table, self._loss(plan))
+            stored = json.dumps([fingerprint(plan, query_id), rungs, answer.stored()]) if query_id else ""
+            self._ledger.settle(run, stored, chosen.drawn if rungs else ())
         except Exception:
             return None
         return answer
+
+    def _answered(self, plan: Plan, query: str, query_id: str) -> Answer | None:
+        """The answer that the ledger keeps under this id, byte for byte: post-processing of what was released then."""
+        if not isinstance(query_id, str) or not 0 < len(query_id) <= 200 or not encodable(query_id):
+            raise Refused("query_id_invalid", "a query's id is a text of 1 to 200 characters", "Pass a UUID.")
+        stored = self._ledger.answered(query_id, plan, query, self._analyst)
+        if not stored:
+            return None
+        mark, rungs, rows = json.loads(stored)
+        if mark != fingerprint(plan, query_id):
+            raise Refused("query_differs", f"query {query_id!r} had other parameters", "Ask under another id.")
+        return self._finisher().again(plan.then(tuple(rungs)) if plan.then else plan, rows, self._loss(plan))
+
+    def _may(self, what: Literal["ask", "see the ledger"]) -> None:
+        if self._catalog.policy.analyst(self._analyst).role == "viewer":
+            raise Refused(
+                "role_may_not",
+                f"a viewer may not {what}",
+                "explain, rehearse and budget are allowed; for more ask the owner.",
+            )
+
+    @property
+    def history(self) -> list[Run]:
+        """What was asked, when and at what charge: an owner sees everybody's queries, an analyst her own."""
+        self._may("see the ledger")
+        everything = self._catalog.policy.analyst(self._analyst).role == "owner"
+        return [run for run in runs_of(self._ledger) if everything or run.analyst == self._analyst]
 
     def rehearse(
         self, query: str, parameters: object = None, *, epsilon: float | None = None, delta: float | None = None
@@ -197,18 +243,24 @@ class Session:
             return self._told(command, query, parameters, epsilon, delta)
         plan = self._plan(query, epsilon, delta, parameters)
         second_opinion(query)
-        self._shadow.confirm(plan)
+        self._confirm(plan)
         if self._stage is None:
             twin = self._shadow.twin()
             fill(twin, self._catalog)
             self._stage = DuckDB(twin, ours=True)
         with self._stage.snapshot() as snapshot:
-            noisy = interruptible(lambda: release(plan, snapshot.run(plan)), snapshot.interrupt)
-        if noisy is None:
+            released = noisy(plan, snapshot)
+        if released is None:
             raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
-        answer = self._finisher().finish(plan, noisy, self._free())
+        answer = self._finisher().finish(*released[:2], self._free())
         answer.notes = (NOTE, *answer.notes)
         return answer
+
+    def _confirm(self, plan: Plan) -> None:
+        """Let both engines see what would run, so that what cannot is refused before anything is charged."""
+        for one in (plan, *plan.extremes):
+            self._shadow.confirm(one)
+            self._finisher().confirm(one)
 
     def _finisher(self) -> Scratch:
         if self._scratch is None:
@@ -243,9 +295,9 @@ class Session:
             raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
         text = re.sub(r"^\s*EXPLAIN\s+PRIVACY\s+", "", query, flags=re.IGNORECASE)
         plan = self._plan(text, epsilon, delta, parameters)
-        return Explanation(
-            plan, self._loss(plan), self.budget.left, self._ledger.balance().left.amount // max(plan.charge.amount, 1)
-        )
+        budget = self._catalog.policy.budget
+        room = min(self._ledger.balance(who).room(plan.charge) for who in (None, self._analyst))
+        return Explanation(plan, self._loss(plan), self.budget.left, room, budget.delta)
 
     @property
     def budget(self) -> Budget:
@@ -254,13 +306,13 @@ class Session:
         return self._describe(self._ledger.balance(), own)
 
     def _describe(self, balance: Balance, analyst: Budget | None = None) -> Budget:
-        delta = self._catalog.policy.budget.delta
+        delta, last = self._catalog.policy.budget.delta, self._ledger.last_charge()
         spent, left, total = (in_words(charge, delta) for charge in (balance.spent, balance.left, balance.total))
-        return Budget(spent, left, total, analyst)
+        return Budget(spent, left, total, analyst, balance.room(last) if last else None)
 
     def _plan(self, query: str, epsilon: float | None, delta: float | None, parameters: object = None) -> Plan:
         policy = self._catalog.policy
-        epsilon_, delta_ = privacy(policy, epsilon, delta)
+        epsilon_, delta_ = privacy(policy, epsilon, delta, policy.max_epsilon(self._analyst))
         return compiler.compile(query, self._catalog, epsilon_, delta_, parameters)
 
     def _loss(self, plan: Plan) -> Loss:
@@ -280,13 +332,34 @@ class Session:
         self.close()
 
 
+def noisy(plan: Plan, snapshot: Snapshot) -> tuple[Plan, Noisy | None, tuple[int, ...]] | None:
+    """What is released, with the plan that it was released by: if limits are chosen first, the one that follows the choice."""
+    rungs: tuple[int, ...] = ()
+    if not plan.noise:  # the groups are public, and nothing is asked about them
+        return plan, None, rungs
+    if plan.then is not None:
+        chosen = interruptible(lambda: choose(plan, snapshot.run(plan.climb)), snapshot.interrupt)
+        if chosen is None:
+            return None
+        plan, rungs = plan.then(chosen), chosen
+    found = interruptible(lambda: release(plan, snapshot.run(plan.inner)), snapshot.interrupt)
+    return None if found is None else (plan, found, rungs)
+
+
 def usable(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return 0 < value < 1e300 if isinstance(value, int) else math.isfinite(value) and value > 0
 
 
-def privacy(policy: Policy, epsilon: float | None, delta: float | None) -> tuple[Fraction, Fraction]:
+def fingerprint(plan: Plan, query_id: str) -> str:
+    """Tells plans apart that differ only in the values of their parameters, which the ledger does not keep."""
+    return hashlib.sha256(json.dumps([query_id, plan.inner, plan.outer]).encode()).hexdigest()
+
+
+def privacy(
+    policy: Policy, epsilon: float | None, delta: float | None, most: Fraction | None
+) -> tuple[Fraction, Fraction]:
     """The query's parameters: from the call, else from the policy."""
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if value is not None and not usable(value):
@@ -296,10 +369,10 @@ def privacy(policy: Policy, epsilon: float | None, delta: float | None) -> tuple
         raise Refused(
             "epsilon_missing", "neither the call nor the policy says which epsilon to use", "Pass epsilon=0.5."
         )
-    if policy.defaults.max_epsilon is not None and wanted > policy.defaults.max_epsilon:
+    if most is not None and wanted > most:
         raise Refused(
             "epsilon_too_large",
-            f"epsilon {float(wanted):g} is more than the policy's max_epsilon {float(policy.defaults.max_epsilon):g}",
+            f"epsilon {float(wanted):g} is more than the policy's max_epsilon {float(most):g}",
             "Ask for less.",
         )
     if not Fraction(1, 10**9) <= wanted <= 10**21:

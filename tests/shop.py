@@ -72,6 +72,16 @@ def pure() -> dict[str, Any]:
     return {**POLICY, "budget": {"epsilon": 1e15, "delta": 1e-6, "accounting": "pure"}}
 
 
+def undeclared() -> dict[str, Any]:
+    """No limit and no range."""
+    tables = {
+        name: {k: v for k, v in table.items() if k not in ("max_rows_contributed", "columns")}
+        for name, table in POLICY["tables"].items()
+    }
+    tables["orders"]["columns"] = {"status": POLICY["tables"]["orders"]["columns"]["status"]}
+    return {**POLICY, "defaults": {"epsilon": 1.0}, "tables": tables}
+
+
 def database(rows: Rows) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     for table, columns in TABLES.items():
@@ -123,13 +133,19 @@ def wild(seed: int, persons: int = 12) -> Rows:
     r = random.Random(seed)
     one = r.choice
     ids = [None, *range(persons), 2**63 - 1]
-    dates = [None, datetime.date(1, 1, 1), datetime.date(2020, 5, 17), datetime.date(9999, 12, 31)]
+    far = ["infinity", "-infinity", "0044-03-15 (BC)"]
+    dates = [None, datetime.date(1, 1, 1), datetime.date(2020, 5, 17), datetime.date(9999, 12, 31), *far]
+    dates += ["5877642-06-25 (BC)", "5881580-07-10"]
     times = [
         None,
         datetime.datetime(1970, 1, 1),
         datetime.datetime(2021, 6, 1, 12),
         datetime.datetime(9999, 12, 31, 23, 59, 59, 999999),
+        *far,
+        "290309-12-22 (BC) 00:00:00",
+        "294247-01-10 04:00:54.775806",
     ]
+    texts = ["", "de", "DE ", "xx", "12", "-7.5", "2020-02-29", "e\u0301", "%_", "x" * 3000]
     customers = [
         (p, one([None, "business", "family", "student", "pirate", ""]), one([-(2**31), -1, 0, 16, 42, 100, 101, 2**31 - 1]), one(NUMBERS),
          one([None, True, False]), one([-999999.99, -1, 0, 12.34, 99.99, 999999.99]), one(dates), one([-32768, 0, 1, 2, 3, 32767]), None)
@@ -137,7 +153,7 @@ def wild(seed: int, persons: int = 12) -> Rows:
     ]  # fmt: skip
     orders = [
         (one([None, *range(40)]), one([*ids, 77, 0, 0, 0]), one(["open", "sent", "back", "lost"]), one([None, -99999999.99, 0, 1.5, 500, 99999999.99]),
-         one(NUMBERS), one([-(2**31), 0, 1, 5, 10, 2**31 - 1]), one(times), one([None, "de", "fr", "xx"]))
+         one(NUMBERS), one([-(2**31), 0, 1, 5, 10, 2**31 - 1]), one(times), one([None, "de", "fr", *texts]))
         for _ in range(r.choice([0, 30, 60]))
     ]  # fmt: skip
     items = [

@@ -1,19 +1,42 @@
 """The accountant against high-precision arithmetic (mpmath, 60 digits) and against Google's dp-accounting."""
 
+import bisect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from statistics import NormalDist
 
 import duckdb
 import mpmath
+import numpy as np
 import pytest
+from dp_accounting.dp_event import ZCDpEvent
 from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
+from dp_accounting.pld.common import DifferentialPrivacyParameters
+from dp_accounting.pld.privacy_loss_distribution import from_privacy_parameters
+from dp_accounting.rdp import RdpAccountant
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.special import gammaln
 
 import dpsql
-from dpsql.accountant import UNIT, Charge, budget_of, delta_of_mu, epsilon_of, in_words, mu_of, units
-from dpsql.mechanisms import Gaussian, Laplace
+from dpsql.accountant import (
+    UNIT,
+    Charge,
+    budget_of,
+    composed,
+    convert,
+    delta_of_mu,
+    epsilon_of,
+    epsilon_of_rho,
+    in_words,
+    loss_of,
+    mu_of,
+    mu_of_pure,
+    rho_of,
+    units,
+)
+from dpsql.mechanisms import Gaussian, Laplace, Threshold
 
 DELTAS = [f"1e-{n}" for n in range(3, 16)]
 EPSILONS = [f"{digit}e{n}" for n in range(-6, 4) for digit in (1, 2.5, 6)] + ["1e4"]
@@ -177,12 +200,252 @@ def test_in_words_gdp() -> None:
     assert half.delta == pytest.approx(0.55e-6)
 
 
-@pytest.mark.parametrize(("epsilon", "counts"), [(0.1, 11), (0.05, 44), (0.02, 280), (0.01, 1120)])
-def test_how_many_counts_fit(epsilon: float, counts: int) -> None:
-    """Counts with the deviation that Laplace noise of `epsilon` has, in (1, 1e-6) with all of delta for the noise."""
-    deviation = Laplace(1 / epsilon, 1).deviation
-    budget = math.floor(Fraction(mu_of(Fraction(1), Fraction(1, 10**6))) ** 2 * UNIT)
-    assert budget // units(Gaussian(deviation, 1).loss) == counts
+# --- zCDP ---------------------------------------------------------------------------------------------------------------
+
+
+def true_delta_of_rho(rho: mpmath.mpf, epsilon: mpmath.mpf) -> mpmath.mpf:
+    """Canonne, Kamath and Steinke (2020), Proposition 12, with the order found in 60 digits."""
+    with mpmath.workdps(60):
+        low, high = mpmath.mpf(10) ** -40, mpmath.mpf(10) ** 40  # a - 1
+        for _ in range(250):
+            b = mpmath.sqrt(low * high)
+            low, high = (low, b) if (2 * b + 1) * rho - epsilon - mpmath.log1p(1 / b) > 0 else (b, high)
+        return mpmath.exp(low * (rho - epsilon + low * rho - mpmath.log1p(1 / low)) - mpmath.log1p(low))
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "rho"),
+    [
+        ("0.1", "1e-6", 0.0003210477),
+        ("0.5", "1e-6", 0.0066415244),
+        ("1", "1e-5", 0.0305565952),
+        ("1", "1e-6", 0.0243559704),
+        ("1", "1e-9", 0.0149730577),
+        ("2", "1e-6", 0.0881526884),
+        ("3", "1e-9", 0.1205824289),
+    ],
+)
+def test_rho_table(epsilon: str, delta: str, rho: float) -> None:
+    assert rho_of(Fraction(epsilon), Fraction(delta)) == pytest.approx(rho, rel=3e-9, abs=1e-10)
+    assert epsilon_of_rho(Fraction(rho), Fraction(delta)) == pytest.approx(float(epsilon), rel=1e-6)
+
+
+@pytest.mark.parametrize("delta", ["1e-30", "1e-15", "1e-9", "1e-6", "1e-3", "0.3"])
+def test_rho_is_conservative_and_tight(delta: str) -> None:
+    """From epsilon 1e-6 to 1e20: no more than delta, and a rho that is a little larger costs more."""
+    for epsilon in ["1e-6", "3e-5", "1e-3", "0.1", "1", "7", "40", "1e3", "1e6", "3e9", "1e14", "1e20"]:
+        with mpmath.workdps(60):
+            e, d = precise(Fraction(epsilon)), precise(Fraction(delta))
+            rho = precise(rho_of(Fraction(epsilon), Fraction(delta)))
+            assert true_delta_of_rho(rho, e) <= d, (epsilon, delta)
+            assert true_delta_of_rho(rho * (1 + mpmath.mpf("1e-6")), e) > d, (epsilon, delta)
+
+
+@pytest.mark.parametrize("rho", [f"{digit}e{n}" for n in range(-14, 22, 3) for digit in (1, 4)])
+def test_epsilon_of_rho_is_an_upper_bound_and_tight(rho: str) -> None:
+    for delta in ["1e-15", "1e-6", "1e-3"]:
+        with mpmath.workdps(60):
+            epsilon = precise(epsilon_of_rho(Fraction(rho), Fraction(delta)))
+            assert true_delta_of_rho(precise(Fraction(rho)), epsilon) <= precise(Fraction(delta))
+            less = epsilon * (1 - mpmath.mpf("1e-5"))
+            assert epsilon == 0 or true_delta_of_rho(precise(Fraction(rho)), less) > precise(Fraction(delta))
+
+
+@pytest.mark.parametrize("rho", [0.001, 0.05, 0.5, 4.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-6])
+def test_rho_agrees_with_google(rho: float, delta: float) -> None:
+    """Their Renyi accountant takes the same infimum over the orders that it is given."""
+    orders = 1 + np.geomspace(1e-3, 1e5, 20_000)
+    theirs = RdpAccountant(orders).compose(ZCDpEvent(rho)).get_epsilon(delta)
+    ours = epsilon_of_rho(Fraction(rho), Fraction(delta))
+    assert ours <= theirs * (1 + 1e-8) and ours == pytest.approx(theirs, rel=1e-5)
+
+
+def test_a_zcdp_budget_is_within_what_it_promises() -> None:
+    budget = budget_of(Fraction(2), Fraction("1e-6"), "zcdp")
+    assert budget.currency == "rho" and budget.delta == 45 * UNIT // 10**8
+    loss = in_words(budget, Fraction("1e-6"))
+    assert loss.epsilon == pytest.approx(2, rel=1e-6) and loss.delta == pytest.approx(1e-6)
+
+
+# --- conversions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "mu"), [("0.01", 0.0125331), ("0.1", 0.125309), ("0.5", 0.623893), ("1", 1.232035), ("2", 2.357961)]
+)
+def test_mu_of_pure(epsilon: str, mu: float) -> None:
+    assert mu_of_pure(Fraction(epsilon)) == pytest.approx(mu, rel=2e-6)
+
+
+def test_mu_of_pure_is_conservative_and_tight() -> None:
+    for epsilon in [f"{digit}e{n}" for n in range(-9, 21) for digit in (1, 3)] + ["0.000999999", "37", "710"]:
+        with mpmath.workdps(60):
+            mu, e = precise(mu_of_pure(Fraction(epsilon))), precise(Fraction(epsilon))
+            odds = -e - mpmath.log1p(mpmath.exp(-e))
+            assert mpmath.log(mpmath.ncdf(-mu / 2)) <= odds, epsilon
+            assert mpmath.log(mpmath.ncdf(-mu / 2 * (1 - mpmath.mpf("1e-6")))) > odds, epsilon
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 12.0])
+def test_pure_is_gdp(epsilon: float) -> None:
+    """The trade-off curve of an epsilon-DP coin lies above that of mu, at every level; so does bounded range's, for each shift."""
+    normal, levels = NormalDist(), [i / 500 for i in range(1, 500)]
+
+    def curve(mu: float, level: float) -> float:
+        return normal.cdf(normal.inv_cdf(1 - level) - mu)
+
+    mu = mu_of_pure(Fraction(epsilon))
+    for level in levels:
+        coin = max(0.0, 1 - math.exp(epsilon) * level, math.exp(-epsilon) * (1 - level))
+        assert coin >= curve(mu, level) - 1e-12
+    half = math.sqrt(convert("bounded range", Fraction(epsilon), "mu^2"))
+    for shift in [epsilon * i / 200 for i in range(1, 200)]:
+        right = math.expm1(shift - epsilon) / (math.exp(shift - epsilon) - math.exp(shift))
+        assert normal.inv_cdf(right * math.exp(shift)) - normal.inv_cdf(right) <= half + 1e-9
+
+
+def test_conversions() -> None:
+    half = Fraction(1, 2)
+    assert convert("mu-GDP", half, "mu^2") == half and convert("mu-GDP", half, "rho") == half / 2
+    assert convert("epsilon-DP", half, "epsilon") == half and convert("epsilon-DP", half, "rho") == Fraction(1, 8)
+    assert convert("bounded range", half, "epsilon") == half and convert("bounded range", half, "rho") == Fraction(
+        1, 32
+    )
+    assert math.sqrt(convert("bounded range", Fraction(1, 10), "mu^2")) == pytest.approx(0.0626629, rel=1e-4)
+    assert math.sqrt(convert("bounded range", Fraction(1), "mu^2")) == pytest.approx(0.623893, rel=1e-5)
+    with pytest.raises(ValueError):
+        convert("mu-GDP", half, "epsilon")
+
+
+# --- composition and groups ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "count", "fits"), [("0.05", 26, True), ("0.05", 27, False), ("0.01", 562, True), ("0.01", 563, False)]
+)
+def test_optimal_composition(epsilon: str, count: int, fits: bool) -> None:
+    assert (composed(Fraction(epsilon), count, Fraction("1e-6")) <= 1) == fits
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [("0.05", 26), ("0.2", 30), ("1", 5)])
+def test_composition_agrees_with_google(epsilon: str, count: int) -> None:
+    """Their privacy loss distribution, rounded up to a grid of 1e-4."""
+    one = from_privacy_parameters(DifferentialPrivacyParameters(float(epsilon), 0), value_discretization_interval=1e-4)
+    theirs = one.self_compose(count).get_epsilon_for_delta(1e-6)
+    ours = composed(Fraction(epsilon), count, Fraction("1e-6"))
+    assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.decimals("1e-6", "1e20", allow_nan=False).map(Fraction), st.integers(1, 10**7))
+def test_composition_is_never_worse_than_the_sum(epsilon: Fraction, count: int) -> None:
+    assert 0 <= composed(epsilon, count, Fraction("1e-9")) <= count * float(epsilon) * (1 + 1e-8)
+
+
+def test_groups() -> None:
+    """k persons: k epsilon, k mu, k^2 rho; and the delta of a threshold from its own tail."""
+    charge = Charge("mu^2", UNIT // 100, 0)
+    assert loss_of(charge, Fraction("1e-6"), 3).epsilon == epsilon_of(Fraction(9, 100), Fraction("1e-6"))
+    rho = Charge("rho", UNIT // 100, 0)
+    assert loss_of(rho, Fraction("1e-6"), 3).epsilon == epsilon_of_rho(Fraction(9, 100), Fraction("1e-6"))
+    assert loss_of(Charge("epsilon", UNIT // 10, 0), Fraction(0), 3).epsilon == pytest.approx(0.3)
+    for noise in (Gaussian(5.0, 1), Laplace(5.0, 1)):
+        made = Threshold(30, 2, noise)
+        for persons in (1, 3, 29, 30, 31, 100):
+            draws = [pmf(noise, k) for k in range(30 - persons, 400)] if persons < 400 else []
+            tail = min(math.fsum(draws), 1.0)
+            truth = -math.expm1(2 * persons * math.log1p(-tail)) if tail < 1 else 1.0
+            assert truth * (1 - 1e-9) <= made.delta_for(persons) <= 1
+            if persons < 30:
+                assert float(made.delta_for(persons)) == pytest.approx(truth, rel=1e-6)
+    assert Threshold(30, 2, Laplace(5.0, 1)).delta_for(40) == 1
+
+
+def pmf(noise: Gaussian | Laplace, k: int) -> float:
+    if isinstance(noise, Laplace):
+        q = math.exp(-1 / noise.scale)
+        return (1 - q) / (1 + q) * q ** abs(k)
+    root = noise.scale * math.sqrt(2)
+    return (math.erfc((abs(k) - 0.5) / root) - math.erfc((abs(k) + 0.5) / root)) / 2
+
+
+# --- how many counts fit in (1, 1e-6), all of delta for the noise ----------------------------------------------------------
+
+EACH = (0.1, 0.05, 0.02, 0.01)
+DELTA = Fraction("1e-6")
+
+
+def fit(within: Callable[[int], bool]) -> int:
+    return bisect.bisect_left(range(5000), True, lo=1, key=lambda count: not within(count)) - 1
+
+
+def bounded_range_delta(e: float, count: int) -> float:
+    """Exact, for the worst shift t that all of them have in common."""
+    worst, j = 0.0, np.arange(count + 1)
+    for t in np.linspace(0.3 * e, 0.7 * e, 41):
+        q = math.expm1(t - e) / (math.exp(t - e) - math.exp(t))
+        p = q * math.exp(t)
+        logs = (
+            gammaln(count + 1)
+            - gammaln(j + 1)
+            - gammaln(count - j + 1)
+            + j * math.log(p)
+            + (count - j) * math.log1p(-p)
+        )
+        loss = count * (t - e) + j * e
+        worst = max(worst, float(np.sum(np.exp(logs) * -np.expm1(np.minimum(1 - loss, 0)))))
+    return worst
+
+
+@pytest.mark.parametrize(
+    ("accountant", "counts"),
+    [
+        ("basic", (10, 20, 50, 100)),
+        ("Dwork, Rothblum and Vadhan", (10, 20, 84, 337)),
+        ("KOV, closed form", (10, 20, 98, 393)),
+        ("Laplace, zCDP, old conversion", (3, 13, 87, 349)),
+        ("Laplace, zCDP", (4, 19, 121, 487)),
+        ("KOV, exact", (10, 26, 142, 562)),
+        ("Gaussian, zCDP", (9, 38, 243, 974)),
+        ("Gaussian, GDP", (11, 44, 280, 1120)),
+        ("bounded range, zCDP", (19, 77, 487, 1948)),
+        ("bounded range, exact", (22, 90, 560, 2241)),  # at 2242 the worst shift, 0.515 of epsilon, costs 1.0016e-6
+    ],
+)
+def test_how_many_counts_fit(accountant: str, counts: tuple[int, ...]) -> None:
+    """Counts with the deviation of Laplace noise at each epsilon; choices at that epsilon."""
+    log = -math.log(1e-6)
+    rho = math.floor(Fraction(rho_of(Fraction(1), DELTA)) * UNIT)
+    mu2 = math.floor(Fraction(mu_of(Fraction(1), DELTA)) ** 2 * UNIT)
+    for e, expected in zip(EACH, counts, strict=True):
+        exact, gaussian = Fraction(str(e)), Gaussian(Laplace(1 / e, 1).deviation, 1)
+        drift = e * math.expm1(e) / (math.exp(e) + 1)
+        found = {
+            "basic": lambda exact=exact: UNIT // units(exact),
+            "Dwork, Rothblum and Vadhan": lambda e=e: fit(
+                lambda k: min(k * e - 1e-9, math.sqrt(2 * k * log) * e + k * e * math.expm1(e)) <= 1
+            ),
+            "KOV, closed form": lambda e=e, drift=drift: fit(
+                lambda k: (
+                    min(
+                        k * e - 1e-9,
+                        k * drift + e * math.sqrt(2 * k * min(log, math.log(math.e + math.sqrt(k) * e / 1e-6))),
+                    )
+                    <= 1
+                )
+            ),
+            "Laplace, zCDP, old conversion": lambda e=e: fit(
+                lambda k: k * e * e / 2 + 2 * math.sqrt(k * e * e / 2 * log) <= 1
+            ),
+            "Laplace, zCDP": lambda exact=exact: rho // units(convert("epsilon-DP", exact, "rho")),
+            "KOV, exact": lambda exact=exact: fit(lambda k: composed(exact, k, DELTA) <= 1 + 1e-8),
+            "Gaussian, zCDP": lambda gaussian=gaussian: rho // units(gaussian.cost("rho")),
+            "Gaussian, GDP": lambda gaussian=gaussian: mu2 // units(gaussian.cost("mu^2")),
+            "bounded range, zCDP": lambda exact=exact: rho // units(convert("bounded range", exact, "rho")),
+            "bounded range, exact": lambda e=e: fit(lambda k: bounded_range_delta(e, k) <= 1e-6),
+        }[accountant]()
+        assert found == expected, e
 
 
 BLOCKS = st.lists(st.integers(1, 2**62), min_size=1, max_size=12)

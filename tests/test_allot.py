@@ -12,6 +12,7 @@ from test_lemmas import QUERIES, catalog
 
 from dpsql.accountant import UNIT, mu_of, units
 from dpsql.compile import compile
+from dpsql.mechanisms import cost
 from dpsql.plan import Plan
 
 COLUMNS = ["quantity", "amount", "weight", "quantity * 2", "amount * quantity", "-weight"]
@@ -25,15 +26,28 @@ def plan(query: str, ledger: str, epsilon: str = "1", delta: str = "1e-8") -> Pl
 @pytest.mark.parametrize("epsilon", ["1e-6", "0.1", "1", "20", "1e9", "1e20"])
 def test_charge(query: str, epsilon: str) -> None:
     """The charge is what the sampled scales cost, never more than what was asked for, and hardly less."""
-    for ledger in ("pure", "gdp"):
+    for ledger in ("pure", "gdp", "zcdp"):
         made = plan(query, ledger, epsilon)
+        if not made.noise:  # public keys alone
+            assert made.charge.amount == made.charge.delta == made.epsilon == made.delta == 0
+            continue
         ratios = [m.sensitivity / Fraction(m.scale) for m in made.noises]
         lost = sum(ratios) if ledger == "pure" else sum(r * r for r in ratios)
+        if ledger == "zcdp":  # the same noise as gdp's, in another currency
+            same = plan(query, "gdp", epsilon)
+            assert made.sampled == same.sampled and made.charge == cost(same.sampled, "rho")
+            assert made.unknowns or made.charge.amount == units(lost / 2)
+            continue
         noise = Fraction("1e-8") * (Fraction(55, 100) if made.threshold else 1)
         asked = Fraction(epsilon) if ledger == "pure" else Fraction(mu_of(Fraction(epsilon), noise)) ** 2
-        assert lost * UNIT <= made.charge.amount < lost * UNIT + 1
+        if made.ladder is None:
+            assert lost * UNIT <= made.charge.amount < lost * UNIT + 1
+            assert made.charge.delta == (units(made.threshold.delta) if made.threshold else 0)
+        else:  # charged before the limits are known: what noise and choice may cost at the most
+            lost += made.ladder.loss * len(made.unknowns)
+            assert lost * UNIT <= made.charge.amount <= asked * UNIT + 1
+            assert made.charge.delta >= (units(made.threshold.delta) if made.threshold else 0)
         assert asked * Fraction(999_999, 1_000_000) <= lost <= asked
-        assert made.charge.delta == (units(made.threshold.delta) if made.threshold else 0)
         if made.threshold:
             assert made.threshold.delta <= (Fraction("1e-8") if ledger == "pure" else Fraction("0.45e-8"))
 
@@ -65,4 +79,4 @@ def test_sensitivity_is_the_limit_in_grid_units() -> None:
         made = plan(query, "pure")
         (summand,), (mechanism,) = made.summands, made.mechanisms
         assert made.max_rows == rows and mechanism.sensitivity == rows * summand.weight
-        assert summand.weight >= 2**20 and summand.weight % summand.grid == 0
+        assert summand.weight >= 2**20 and summand.weight % summand.axes[0].grid == 0

@@ -56,10 +56,12 @@ def entries(directory: Path) -> list[tuple[str, str]]:
     if not ledger.exists():
         return []
     with sqlite3.connect(f"file:{ledger}?mode=ro", uri=True) as db:
-        return db.execute("SELECT state, statement FROM entry ORDER BY number").fetchall()
+        return db.execute(
+            "SELECT state, text FROM entry WHERE state IN ('reserved', 'settled') ORDER BY number"
+        ).fetchall()
 
 
-def interrupt(directory: Path, *arguments: str) -> tuple[int, str, str, float]:
+def interrupt(directory: Path, *arguments: str, times: int = 1) -> tuple[int, str, str, float]:
     """Start a process, send SIGINT once its query has been charged and runs; its end, and how long that took."""
     process = subprocess.Popen(
         [sys.executable, *arguments], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -70,7 +72,9 @@ def interrupt(directory: Path, *arguments: str) -> tuple[int, str, str, float]:
     time.sleep(0.5)
     assert process.poll() is None, "the query should still be running"
     start = time.monotonic()
-    process.send_signal(signal.SIGINT)
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.03)
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err, time.monotonic() - start
 
@@ -80,7 +84,15 @@ def test_the_session_goes_on(slow: Path) -> None:
     assert code == 0, err
     assert out.splitlines() == ["Interrupted the query was interrupted; its charge stands None None", "1 1.0"]
     assert took < 10
-    assert entries(slow) == [("reserved", SLOW), ("reserved", FAST), ("settled", FAST)]
+    assert entries(slow) == [("reserved", SLOW), ("reserved", FAST), ("settled", "")]
+
+
+def test_impatience_changes_nothing(slow: Path) -> None:
+    """Ctrl-C five times: no engine error comes out, and nothing but the charge is left."""
+    code, out, err, took = interrupt(slow, "-m", "dpsql", "sql", "slow.duckdb", SLOW, times=5)
+    assert code in (130, -signal.SIGINT), err  # the last one may come when the interpreter is on its way out
+    assert out == "" and took < 10 and "Error" not in err, err
+    assert entries(slow) == [("reserved", SLOW)]
 
 
 def test_the_command_line_says_that_the_charge_stands(slow: Path) -> None:

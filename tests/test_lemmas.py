@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from fractions import Fraction
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import duckdb
@@ -20,7 +21,6 @@ import shop
 import spec
 from sqlglot import exp
 
-from dpsql import algebra
 from dpsql.backends import DuckDB
 from dpsql.catalog import Catalog, build, read_policy
 from dpsql.compile import compile
@@ -31,6 +31,7 @@ from dpsql.passes.resolve import resolve
 from dpsql.passes.split import split
 from dpsql.passes.track import track
 from dpsql.plan import Plan, PublicKeys
+from dpsql.relations import select
 
 QUERIES = [one.query for one in spec.every() if not one.refused]
 # Conditions that no sane analyst writes, for the cells that no sane owner has.
@@ -45,14 +46,42 @@ QUERIES += [
     "SELECT sum((age - 200) + 2147483647 + 50) FROM customer WHERE ((0 % age) * 2147483647) * (0 - 3) = 0",
     "SELECT count(*) FROM item WHERE ubig * 0 = 0 AND wide * 0.0 = 0 AND (2147483647 + 1) * (0 - 1) < n AND ubig * (1 // 3) = 0",
     "SELECT count(placed), count(*) FROM orders WHERE placed > '1900-01-01' OR placed IS NULL",
+    # Functions on whatever may stand in a cell.
+    "SELECT count(year(placed)), sum(month(placed)), sum(least(greatest(year(placed), 1900), 2100)), count(date_trunc('week', placed)) FROM orders WHERE placed + INTERVAL 3 MONTH > placed - INTERVAL '40 years'",
+    "SELECT sum(date_diff('day', joined, DATE '2020-01-01')), count(CAST(joined AS TIMESTAMP) + INTERVAL 1 HOUR), sum(joined - DATE '2000-01-01') FROM customer WHERE joined + (age * 1000000) > DATE '2020-01-01' OR date_trunc('month', joined) IS NOT NULL",
+    "SELECT count(CAST(country AS INTEGER)), sum(least(greatest(CAST(country AS DOUBLE), -5), 5)), count(CAST(country AS DATE)), sum(least(length(upper(country) || country), 10)) FROM orders WHERE country ILIKE '%E_%' OR regexp_matches(trim(country), '[0-9x]{1,9}$') OR country IS NULL",
+    "SELECT sum(CAST(weight AS INTEGER)), sum(CAST(weight * weight AS DECIMAL(9,2))), sum(round(weight, 1)), sum(CASE WHEN weight > 3 THEN quantity ELSE -amount END) FROM orders WHERE nullif(quantity, 0) // nullif(quantity, 5) > 0 OR coalesce(weight, amount, quantity) < 3",
+    "SELECT sum(CAST(balance AS TINYINT)), sum(abs(balance)), sum(floor(score)), sum(round(age, -1)), sum(member::INT) FROM customer WHERE abs(age - 2147483647) > 3 AND coalesce((age - 200) + 2147483647, 5) + 50 > 0",
+    "SELECT sum(least(greatest(big, -3), 3)), sum(least(ubig, 9)), sum(least(greatest(n, wide), price)) FROM item WHERE CAST(big AS SMALLINT) > 3 OR TRY_CAST(ubig AS INTEGER) + 5 - 7 < 3 OR round(wide, 2) > 0",
     "SELECT segment, count(*), sum(price), sum(amount) FROM item i JOIN orders o ON i.order_id = o.id JOIN customer c ON o.customer = c.id GROUP BY segment",
     "SELECT balance, age % 7, joined, count(*), sum(score) FROM customer GROUP BY balance, age % 7, joined",
     "SELECT customer, weight, count(*), sum(quantity) FROM orders GROUP BY customer, weight",
     "SELECT price, wide, ubig, flag, count(*), avg(n) FROM item GROUP BY 1, 2, 3, 4",
+    # Moments, values and persons.
+    "SELECT corr(balance, age), regr_slope(score, balance), var_pop(tier), regr_avgx(balance, joined - DATE '2000-01-01') FROM customer",
+    "SELECT status, stddev(weight), corr(amount, weight) FILTER (WHERE quantity > 3), regr_syy(weight, quantity), covar_pop(amount, amount) FROM orders GROUP BY status",
+    "SELECT country, var_samp(weight), regr_r2(quantity, weight), count(DISTINCT weight), sum(DISTINCT amount), count(DISTINCT customer) FROM orders GROUP BY country",
+    "SELECT flag, corr(price, wide), var_pop(n), count(DISTINCT big), avg(DISTINCT price), count(DISTINCT order_id), sum(DISTINCT wide) FROM item GROUP BY flag",
+    "SELECT quantity > 3, status, country IS NULL, weight > 5, count(DISTINCT customer), count(DISTINCT customer) FILTER (WHERE weight > 1), count(DISTINCT placed) FROM orders GROUP BY ALL",
+    "SELECT count(DISTINCT balance), count(DISTINCT id), count(DISTINCT id) FILTER (WHERE balance > 0), count(DISTINCT segment) FROM customer",
+    "SELECT DISTINCT balance, weight, country FROM orders o JOIN customer c ON o.customer = c.id",
+    "SELECT member, count(DISTINCT a.customer), count(DISTINCT c.id), count(DISTINCT b.id) FROM customer c JOIN orders a ON a.customer = c.id JOIN orders b ON b.customer = c.id GROUP BY member",
     "SELECT member, count(*) FROM customer c JOIN orders a ON a.customer = c.id JOIN orders b ON b.customer = c.id GROUP BY member",
 ]
-LEDGERS = {"gdp": shop.policy(), "pure": shop.pure()}
+LEDGERS = {"gdp": shop.policy(), "pure": shop.pure(), "undeclared": shop.undeclared()}
+POLICIES = {**LEDGERS, "zcdp": shop.policy(accounting="zcdp")}
 Exact = dict[tuple[Any, ...], tuple[int, ...]]
+
+
+LADDERS = [
+    "SELECT count(*), sum(balance), avg(age), sum(score) FROM customer",
+    "SELECT status, sum(amount), sum(weight), avg(quantity) FROM orders GROUP BY status",
+    "SELECT country, count(*), sum(weight * quantity) FROM orders GROUP BY country",
+    "SELECT sum(big), sum(ubig), sum(wide), sum(price / n) FROM item",
+    "SELECT stddev(balance), corr(age, score), sum(DISTINCT tier) FROM customer",
+    "SELECT status, regr_slope(quantity, weight), count(DISTINCT customer), count(DISTINCT country) FROM orders GROUP BY status",
+    "SELECT flag, sum(price), sum(n) FROM item i JOIN orders o ON i.order_id = o.id GROUP BY flag",
+]
 
 
 @cache
@@ -64,7 +93,7 @@ def engine() -> duckdb.DuckDBPyConnection:
 
 @cache
 def catalog(ledger: str) -> Catalog:
-    policy = read_policy(LEDGERS[ledger])
+    policy = read_policy(POLICIES[ledger])
     with DuckDB(engine()).snapshot() as snapshot:
         return build(policy, snapshot.schemas(policy.tables))
 
@@ -74,11 +103,16 @@ def stages(query: str, ledger: str) -> tuple[Plan, str, str, str]:
     """The plan, the tracked relation's SQL and person, and the SQL for each person's limited vector."""
     known = catalog(ledger)
     tracked = track(resolve(parse(query), known), known)
-    limited = limit(split(tracked), known, (Laplace if ledger == "pure" else Gaussian).norm)
+    norm = (Laplace if ledger == "pure" else Gaussian).norm
+    limited = limit(split(tracked, {}, norm), known, norm)
     vector = exp.select("*").from_(exp.Table(this=exp.to_identifier("limited", quoted=True)))
-    vector.set("with_", limited.inner.args["with_"].copy())
     plan = compile(query, known, Fraction(1), Fraction(1, 10**8))
-    return plan, algebra.select(tracked.relation).sql("duckdb"), tracked.person, vector.sql("duckdb")
+    if plan.noise:
+        vector.set("with_", limited.inner.args["with_"].copy())
+    else:  # public keys and nothing else: nobody adds anything, and no table is read
+        assert not list(limited.inner.find_all(exp.Table)) and not plan.charge.amount and not plan.charge.delta
+        vector = exp.select("1").where("false")
+    return plan, select(tracked.relation).sql("duckdb"), tracked.person, vector.sql("duckdb")
 
 
 def bag(sql: str) -> Counter[tuple[Any, ...]]:
@@ -92,6 +126,8 @@ def persons(rows: shop.Rows) -> list[int]:
 
 def exact(plan: Plan) -> dict[tuple[Any, ...], tuple[int, ...]]:
     """The integers that are noised, by key: the number of a public key, the text of a private one."""
+    if not plan.noise:
+        return {}
     rows = engine().execute(plan.inner).fetchall()
     width = len(rows[0]) - len(plan.noise) if rows else 0
     if isinstance(plan.keys, PublicKeys):
@@ -144,7 +180,7 @@ def test_locality(seed: int) -> None:
     assert not any(bag(relation) for relation in relations)
 
 
-PAIRS = [(seed, ledger) for seed in range(100, 110) for ledger in LEDGERS]
+PAIRS = [(seed, ledger) for seed in range(100, 106) for ledger in ("gdp", "pure")]
 
 
 @pytest.mark.parametrize(("seed", "ledger"), PAIRS)
@@ -164,6 +200,79 @@ def test_sensitivity(seed: int, ledger: str) -> None:
             others = bag(vector)
             assert all(row[0] == repr(person) for row in (vectors - others)), query
             assert not others - vectors, query
+
+
+@pytest.mark.parametrize("ledger", ["gdp", "pure"])
+def test_replacing(ledger: str) -> None:
+    """Two databases that lack one person each are neighbours by replacement: they are `swap` times as far apart at the most."""
+    rows, known = (
+        shop.wild(200),
+        read_policy({**LEDGERS[ledger], "budget": {**LEDGERS[ledger]["budget"], "neighbours": "replace"}}),
+    )
+    with DuckDB(engine()).snapshot() as snapshot:
+        replacing = build(known, snapshot.schemas(known.tables))
+    plans = [compile(query, replacing, Fraction(1), Fraction(1, 10**8)) for query in QUERIES]
+    kind = Laplace if ledger == "pure" else Gaussian
+    for query, plan in zip(QUERIES, plans, strict=True):
+        one = stages(query, ledger)[0]
+        assert plan.inner == one.inner and plan.charge.amount == pytest.approx(one.charge.amount, rel=1e-9)
+        assert [m.sensitivity for m in plan.noises] == [kind.swap * m.sensitivity for m in one.noises]
+    found: list[list[Exact]] = []
+    for person in persons(rows):
+        shop.fill(engine(), shop.without(rows, person))
+        found.append([exact(plan) for plan in plans])
+    for first, second in pairwise(found):
+        for plan, here, there in zip(plans, first, second, strict=True):
+            assert_apart(plan, here, there)
+
+
+def assert_apart(plan: Plan, here: Exact, there: Exact) -> None:
+    columns = list(plan.noise)
+    zero = (0,) * len(columns)
+    keys = here if plan.threshold is None else here.keys() & there.keys()
+    moves = [[a - b for a, b in zip(here.get(k, zero), there.get(k, zero), strict=True)] for k in keys]
+    blocks = [
+        (summand.columns(i), m) for i, (summand, m) in enumerate(zip(plan.summands, plan.mechanisms, strict=True))
+    ]
+    blocks += [(("persons",), plan.threshold.noise)] if plan.threshold else []
+    for names, mechanism in blocks:
+        cells = [row[columns.index(name)] for row in moves for name in names]
+        assert sum(abs(cell) ** mechanism.norm for cell in cells) <= mechanism.sensitivity**mechanism.norm
+    if plan.threshold:  # what only one of them has is one person's
+        for mine, other in ((here, there), (there, here)):
+            own = mine.keys() - other.keys()
+            assert len(own) <= plan.threshold.keys and all(mine[key][0] == 1 for key in own)
+
+
+SAME_WAY = ({0}, {1}, {-1}, {0, 1}, {0, -1})
+
+
+@pytest.mark.parametrize("seed", range(200, 206))
+def test_ladders(seed: int) -> None:
+    """Adding a person lowers each rung's score by 0 or 1; and after the choice the limits hold, whichever it was."""
+    rows = shop.wild(seed)
+    rungs = random.Random(seed)
+    shop.fill(engine(), rows)
+    plans = [compile(query, catalog("undeclared"), Fraction(1), Fraction(1, 10**8)) for query in LADDERS]
+    chosen = []
+    for plan in plans:
+        assert plan.then is not None and len({unknown.what for unknown in plan.unknowns}) > 1
+        chosen.append(plan.then(tuple(rungs.randrange(len(unknown.rungs)) for unknown in plan.unknowns)))
+        assert chosen[-1].charge == plan.charge
+    wholes = [(engine().execute(p.climb).fetchall(), exact(c)) for p, c in zip(plans, chosen, strict=True)]
+    lacking: dict[str, list[Any]] = {}
+    for person in persons(rows):
+        shop.fill(engine(), shop.without(rows, person))
+        for plan, after, (scores, whole) in zip(plans, chosen, wholes, strict=True):
+            without = engine().execute(plan.climb).fetchall()
+            ends = list(accumulate((len(unknown.rungs) for unknown in plan.unknowns), initial=0))
+            for start, end in pairwise(ends) if plan.climb in lacking else ():  # replaced: all rungs the same way
+                other = lacking[plan.climb]
+                assert {a[0] - b[0] for a, b in zip(without[start:end], other[start:end], strict=True)} in SAME_WAY
+            lacking[plan.climb] = without
+            moved = [more[0] - less[0] for more, less in zip(scores, without, strict=True)]
+            assert len(moved) == sum(len(unknown.rungs) for unknown in plan.unknowns) and set(moved) <= {0, -1}
+            assert_within(after, whole, exact(after))
 
 
 def test_there_are_enough_neighbours() -> None:

@@ -15,12 +15,12 @@ import duckdb
 import numpy as np
 import pytest
 
-from dpsql._native import Noisy, add_noise
+from dpsql._native import Noisy, add_noise, add_truncated
 from dpsql.accountant import delta_of_mu
 from dpsql.mechanisms import Gaussian, Laplace
 
-Mechanism = Literal["laplace", "gaussian"]
-MECHANISMS: tuple[Mechanism, ...] = ("laplace", "gaussian")
+Mechanism = Literal["laplace", "sliced_laplace", "gaussian"]
+MECHANISMS: tuple[Mechanism, ...] = ("laplace", "sliced_laplace", "gaussian")
 FALSE_ALARM = 1e-9
 SILENT = 2.0**-200  # noise of this scale is zero, but for one draw in exp(2^190)
 
@@ -93,8 +93,8 @@ def test_fit(mechanism: Mechanism, scale: float) -> None:
     draws = draw(mechanism, scale, n)
     assert p_value(draws, mechanism, scale) > FALSE_ALARM
     assert p_value(draw(mechanism, scale * 1.02, n), mechanism, scale) < FALSE_ALARM
-    neighbours = np.corrcoef(draws[:-1], draws[1:])[0, 1]
-    assert abs(neighbours) < 6.2 / math.sqrt(n)
+    for apart in (1, 2, 255, 256):  # neighbours, and lanes of one word
+        assert abs(np.corrcoef(draws[:-apart], draws[apart:])[0, 1]) < 6.2 / math.sqrt(n)
 
 
 @pytest.mark.long
@@ -197,6 +197,41 @@ def test_bad_arguments() -> None:
     unknown: Any = "uniform"
     with pytest.raises(ValueError, match="mechanism must be"):
         add_noise(exact("SELECT 7::HUGEINT"), unknown, [1.0])
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("exponent", [-200, -40, -3, 30, 50])
+def test_extreme_scales(mechanism: Mechanism, exponent: int) -> None:
+    drawn = abs(draw(mechanism, 2.0**exponent, 1000).astype(float))
+    if exponent < -2:
+        assert (drawn.max() <= 12) if exponent == -3 else (drawn == 0).all()
+    else:
+        assert 0.4 < np.median(drawn) / 2.0**exponent < 1
+
+
+def test_few_and_many_at_once() -> None:
+    """The tables that serve many values at one scale and the bins that serve few give the same distribution."""
+    for mechanism, n in (("laplace", 60_000), ("gaussian", 250_000)):
+        few = np.concatenate([draw(mechanism, 1.3, n // 3) for _ in range(12)])
+        assert p_value(few, mechanism, 1.3) > FALSE_ALARM
+        assert p_value(draw(mechanism, 1.3, 4 * n), mechanism, 1.3) > FALSE_ALARM
+
+
+@pytest.mark.parametrize(("scale", "bound"), [(1.0, 3), (3.0, 10), (50.0, 4), (2.0, 0)])
+def test_truncated(scale: float, bound: int) -> None:
+    n = 300_000
+    drawn = values(add_truncated(exact(f"SELECT 0::HUGEINT AS v FROM range({n})"), scale, bound))
+    weights = np.exp(-abs(np.arange(-bound, bound + 1)) / scale)
+    p = weights / weights.sum()
+    seen = np.bincount(drawn + bound, minlength=len(p))
+    assert (abs(seen - n * p) <= 6.2 * np.sqrt(n * p * (1 - p)) + 1e-6).all()
+
+
+def test_bad_bound() -> None:
+    with pytest.raises(ValueError, match="bound on the noise"):
+        add_truncated(exact("SELECT 0::HUGEINT AS v"), 1.0, 2**62 + 1)
+    with pytest.raises(ValueError, match="sliced noise"):
+        add_noise(exact("SELECT 0::HUGEINT AS v"), "sliced_laplace", [2.0**51])
 
 
 # --- the claim against the exact probabilities ------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.catalog import read_policy
+from dpsql.catalog import Analyst, read_policy
 
 TOML = """
 [dataset]
@@ -109,7 +109,7 @@ def test_numbers_are_the_decimals_that_were_written() -> None:
     policy = read_policy(POLICY)
     assert (policy.budget.epsilon, policy.budget.delta) == (Fraction(1, 10), Fraction(1, 10**6))
     assert (policy.defaults.epsilon, policy.defaults.max_epsilon) == (Fraction(1, 100), Fraction(1, 20))
-    assert policy.analysts == {"ana": Fraction(3, 100)}
+    assert policy.analysts == {"ana": Analyst(Fraction(3, 100))}
 
 
 def test_a_good_policy_connects(database: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_delta_that_is_none(database: duckdb.DuckDBPyConnection, tmp_path: Pat
     assert f"policy, {place.replace('/', '.')}: " in error.message
 
 
-@pytest.mark.parametrize("accounting", ["pure", "gdp"])
+@pytest.mark.parametrize("accounting", ["pure", "gdp", "zcdp"])
 @pytest.mark.parametrize("budget", [{"epsilon": 5e-324}, {"delta": 1e-320}], ids=lambda value: str(value)[:60])
 def test_a_subnormal_number(
     database: duckdb.DuckDBPyConnection, tmp_path: Path, accounting: str, budget: dict[str, Any]
@@ -181,7 +181,7 @@ def test_a_subnormal_number(
     assert refused(database, policy, tmp_path / "x.ledger").code == "policy_invalid"
 
 
-@pytest.mark.parametrize("accounting", ["pure", "gdp"])
+@pytest.mark.parametrize("accounting", ["pure", "gdp", "zcdp"])
 @pytest.mark.parametrize(
     ("epsilon", "delta"),
     [
@@ -224,10 +224,10 @@ def test_an_extreme_budget_is_refused_or_works(
         ("budget/epsilon", ...),
         ("budget/delta", ...),
         ("budget/rho", 1),
-        ("budget/accounting", "zcdp"),
+        ("budget/accounting", "rdp"),
         ("budget/accounting", ["gdp"]),
         ("budget/accounting", None),
-        ("budget/neighbours", "replace"),
+        ("budget/neighbours", "other"),
         ("defaults", [1]),
         ("defaults/max_rows", 5),
         ("defaults/max_rows_contributed", 0),
@@ -238,7 +238,10 @@ def test_an_extreme_budget_is_refused_or_works(
         ("analysts/ana", 0.5),
         ("analysts/ana/epsilon", ...),
         ("analysts/ana/delta", 1e-9),
-        ("views", {"rich": "SELECT * FROM customer"}),
+        ("analysts/ana/role", "viewer"),
+        ("analysts/ana/role", "god"),
+        ("analysts/ana/max_epsilon", 0),
+        ("views", {"rich": 5}),
         ("tables", ["customer"]),
         ("tables/customer", "id"),
         ("tables/customer/persons", "id"),

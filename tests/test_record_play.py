@@ -17,9 +17,10 @@ import dpsql
 from dpsql import session as sessions
 from dpsql._native import Noisy
 from dpsql.plan import Plan
-from dpsql.release import release
+from dpsql.release import choose, release
 
 QUERIES = [one.query for one in spec.every()]
+POLICIES = {"gdp": shop.policy(), "pure": shop.pure(), "undeclared": shop.undeclared()}
 
 
 def transcript(connection: duckdb.DuckDBPyConnection, policy: dict[str, Any]) -> list[str]:
@@ -38,30 +39,42 @@ def transcript(connection: duckdb.DuckDBPyConnection, policy: dict[str, Any]) ->
     return seen
 
 
-@pytest.mark.parametrize("policy", [shop.policy(), shop.pure()], ids=["gdp", "pure"])
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 @pytest.mark.parametrize("seed", range(2))
 def test_record_play(seed: int, policy: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     recorded: list[Noisy] = []
+    picked: list[tuple[int, ...]] = []
     rows = shop.wild(seed)
+
+    def note(plan: Plan, exact: Any) -> tuple[int, ...]:
+        picked.append(choose(plan, exact))
+        return picked[-1]
 
     def record(plan: Plan, exact: Any) -> Noisy:
         recorded.append(release(plan, exact))
         return recorded[-1]
 
     monkeypatch.setattr(sessions, "release", record)
+    monkeypatch.setattr(sessions, "choose", note)
     original = transcript(shop.database(rows), policy)
     assert recorded
     person = next(row[0] for row in rows["customer"] if row[0] is not None)
     for neighbour in (shop.without(rows, person), shop.only(rows, [person]), {}):
-        tape = iter(recorded)
+        tape, choices = iter(recorded), iter(picked)
 
         def play(plan: Plan, exact: Any, tape: Any = tape) -> Noisy:
             release(plan, exact)  # the exact query runs, and its noise is drawn and forgotten
             return next(tape)
 
+        def repeat(plan: Plan, exact: Any, choices: Any = choices) -> tuple[int, ...]:
+            choose(plan, exact)
+            rungs: tuple[int, ...] = next(choices)
+            return rungs
+
         monkeypatch.setattr(sessions, "release", play)
+        monkeypatch.setattr(sessions, "choose", repeat)
         assert transcript(shop.database(neighbour), policy) == original
-        assert next(tape, None) is None
+        assert next(tape, None) is None and next(choices, None) is None
 
 
 def test_a_leak_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import duckdb
 import pandas as pd
@@ -171,7 +172,7 @@ def test_other_refusals_of_a_call() -> None:
         with pytest.raises(dpsql.Refused, match=code):
             db.sql(GROUPED, **keywords)
     with pytest.raises(dpsql.Refused, match="limit_missing"):
-        db.sql("SELECT count(*) FROM orders", epsilon=1.0)
+        db.sql("SELECT " + ", ".join(f"sum(ubig - {i})" for i in range(9)) + " FROM item", epsilon=1.0)
     with pytest.raises(dpsql.Refused, match="parameter_unknown"):
         db.sql(GROUPED, [1], epsilon=1.0)
     without = {**shop.policy(), "budget": {"epsilon": 10.0}}
@@ -269,3 +270,73 @@ def test_a_session_closes(db: dpsql.Session) -> None:
     with db:
         answer = db.sql(GROUPED)
     assert len(answer.fetchall()) == 4
+
+
+def test_roles(tmp_path: Path) -> None:
+    """A viewer sees and rehearses, an analyst asks and sees her own queries, an owner sees all of them."""
+    connection = shop.database(shop.clean())
+    analysts = {"ana": {"epsilon": 5.0}, "olga": {"role": "owner"}, "vic": {"role": "viewer"}}
+    policy = {**shop.policy(epsilon=100.0), "analysts": analysts}
+    ana, olga, vic = (
+        dpsql.connect(connection, policy=policy, ledger=tmp_path / "x.ledger", analyst=name) for name in analysts
+    )
+    ana.sql(GROUPED)
+    with pytest.raises(dpsql.Refused, match="role_may_not"):
+        vic.sql(GROUPED)
+    with pytest.raises(dpsql.Refused, match="role_may_not"):
+        _ = vic.history
+    assert vic.explain(GROUPED).repeats > 0 and len(vic.rehearse(GROUPED)) == 4 and vic.budget.spent.amount > 0
+    olga.sql(GROUPED, epsilon=20.0)
+    assert [run.analyst for run in olga.history] == ["ana", "olga"]
+    (run,) = ana.history
+    assert (run.statement, run.state, run.analyst) == (GROUPED, "settled", "ana") and 0 < run.part < 1
+
+
+def test_capacity_in_words(db: dpsql.Session) -> None:
+    """EXPLAIN and the budget say how many more there is room for; as many fit, and no more."""
+    for query in (GROUPED, "SELECT country, count(*) FROM orders GROUP BY country"):
+        room = db.explain(query, epsilon=30.0).repeats
+        assert f"room for {room} more like this" in str(db.explain(query, epsilon=30.0))
+        assert db.budget.room is None or db.budget.room == db._ledger.balance().room(db._ledger.last_charge())  # type: ignore[arg-type]
+        for _ in range(room):
+            db.sql(query, epsilon=30.0)
+        with pytest.raises(dpsql.BudgetExhausted):
+            db.sql(query, epsilon=30.0)
+        assert db.budget.room == 0 and "room   0 more queries like the last one" in str(db.budget)
+        db = dpsql.connect(shop.database(shop.clean()), policy=shop.policy(epsilon=100.0), ledger=":memory:")
+
+
+def test_the_capacity_is_the_analysts_own() -> None:
+    policy = {**shop.pure(), "analysts": {"ana": {"epsilon": 2.0}, "bob": {"epsilon": 9.0}}}
+    db = dpsql.connect(shop.database(shop.clean()), policy=policy, ledger=":memory:", analyst="ana")
+    assert db.explain(GROUPED, epsilon=0.5).repeats == 4
+
+
+def test_group_privacy_and_composition_are_shown() -> None:
+    """For k persons: k epsilon, and delta from the threshold itself; advanced composition for what is fixed beforehand."""
+    policy = shop.policy(accounting="pure", epsilon=1.0)
+    db = dpsql.connect(shop.database(shop.clean()), policy=policy, ledger=":memory:")
+    explained = db.explain("SELECT country, count(*) FROM orders GROUP BY country", epsilon=0.01)
+    one, four, many = (explained.group(k) for k in (1, 4, 10**6))
+    assert (one.epsilon, four.epsilon) == (pytest.approx(0.01), pytest.approx(0.04))
+    assert explained.plan.threshold is not None and one.delta == pytest.approx(float(explained.plan.threshold.delta))
+    assert one.delta < four.delta < 17 * one.delta and many.delta == 1
+    assert explained.repeats == 100 and explained.together is not None
+    assert 0.35 < explained.together < 0.4
+    assert "of a family of 4 together: epsilon 0.04" in str(explained) and "advanced composition" in str(explained)
+    gdp = dpsql.connect(shop.database(shop.clean()), policy=shop.policy(), ledger=":memory:").explain(GROUPED)
+    assert gdp.together is None and gdp.group(1).epsilon == pytest.approx(1.0, rel=1e-6)
+    assert gdp.group(2).amount == pytest.approx(4 * gdp.loss.amount)
+
+
+@pytest.mark.parametrize("accounting", ["pure", "gdp", "zcdp"])
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
+def test_every_ledger_answers(accounting: str, neighbours: str) -> None:
+    policy = shop.policy(epsilon=100.0, accounting=accounting, neighbours=neighbours)
+    db = dpsql.connect(shop.database(shop.clean(persons=400)), policy=policy, ledger=":memory:")
+    for query in (GROUPED, "SELECT country, count(*) AS n FROM orders GROUP BY country"):
+        assert len(db.sql(query, epsilon=20.0)) >= 3
+    currency = {"pure": "epsilon", "gdp": "mu^2", "zcdp": "rho"}[accounting]
+    budget = db.budget
+    assert budget.spent.currency == currency and 20 < budget.spent.epsilon < 60
+    assert budget.total.epsilon == pytest.approx(100.0, rel=1e-6)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import duckdb
 import pytest
 
-from dpsql._native import add_noise
+from dpsql._native import add_noise, show
 from dpsql.mechanisms import Gaussian, Laplace, Threshold
 
 
@@ -42,6 +43,35 @@ def test_vectors(keys: int, scale: float, expected: float) -> None:
     assert made.least == math.ceil(expected + 0.5)
 
 
+@pytest.mark.parametrize("delta", ["1e-12", "1e-6", "0.05"])
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0, 16.0])
+@pytest.mark.parametrize("kind", [Gaussian, Laplace])
+def test_pair(kind: type[Gaussian] | type[Laplace], scale: float, delta: str) -> None:
+    """The tail of a sum of two noises against their convolution: never below it, and for Laplace equal to it."""
+    made = Threshold.calibrate(kind(scale, 1), 4, Fraction(delta), pair=True)
+    reach = made.least + int(45 * scale) + 45
+    one = [tail(made.noise, k + 1) for k in range(reach)]  # P(noise >= k)
+    single = [a - b for a, b in pairwise(one)]
+    below = math.fsum(p * one[made.least - 1 + k] for k, p in enumerate(single) if k and made.least - 1 + k < reach)
+    above = math.fsum(
+        p * (one[t] if t >= 0 else 1 - one[1 - t])
+        for k, p in enumerate(single)
+        if (t := made.least - 1 - k) > -reach + 1
+    )
+    truth = -math.expm1(4 * math.log1p(-(below + above)))
+    assert truth <= float(made.delta) * (1 + 1e-9) and made.delta <= Fraction(delta)
+    if kind is Laplace:
+        assert float(made.delta) == pytest.approx(truth, rel=1e-6)
+        assert made.least == 2 or Threshold(made.least - 1, 4, made.noise, True).delta > Fraction(delta)
+
+
+@pytest.mark.parametrize(("keys", "expected"), [(1, 16.278690), (4, 67.986074), (16, 292.326039)])
+def test_pair_vectors(keys: int, expected: float) -> None:
+    """The published continuous thresholds of a Laplace pair; the integer ones need half a step more, and round up."""
+    made = Threshold.calibrate(Laplace(float(keys), 1), keys, Fraction("1e-6"), pair=True)
+    assert 0 <= made.least - expected < 1.5
+
+
 @pytest.mark.parametrize("kind", [Gaussian, Laplace])
 def test_groups_of_one_person(kind: type[Gaussian] | type[Laplace]) -> None:
     """Of a million keys with one person each, as many are shown as the tail says, within six deviations."""
@@ -73,3 +103,39 @@ def test_keys_need_a_threshold() -> None:
     for columns, least in (("'k' AS k, 1::HUGEINT AS n", None), ("1::HUGEINT AS n", 2)):
         with pytest.raises(ValueError, match="keys only with a threshold"):
             add_noise(connection.sql(f"SELECT {columns}"), "laplace", [1.0], least)
+
+
+# --- keys alone: the optimal rule --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("persons", "p"),
+    [(0, 0.0), (1, 1e-6), (10, 0.0128183), (13, 0.257474), (14, 0.699887), (20, 0.999257), (10**9, 1.0)],
+)
+def test_optimal_selection(persons: int, p: float) -> None:
+    """As many keys are shown as the published probabilities say, and nothing but keys."""
+    n = 200_000
+    keys = duckdb.connect().sql(f"SELECT 'key ' || i AS k, i AS j, {persons}::HUGEINT FROM range({n}) t(i)")
+    shown = show(keys, 1.0, 1e-6)
+    assert abs(len(shown) - n * p) <= 6.2 * math.sqrt(n * p * (1 - p)) + 4 * (persons == 1)
+    connection = duckdb.connect()
+    connection.register("shown", shown)
+    assert connection.sql("FROM shown").columns == ["k", "j"]
+    assert connection.sql("SELECT count(DISTINCT k) FROM shown WHERE k = 'key ' || j").fetchall() == [(len(shown),)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "epsilon", "delta", "text"),
+    [
+        ("SELECT 5::HUGEINT", 1.0, 1e-6, "must be keys"),
+        ("SELECT 'k', 5::BIGINT", 1.0, 1e-6, "must be keys"),
+        ("SELECT 'k', NULL::HUGEINT", 1.0, 1e-6, "is NULL"),
+        ("SELECT 'k', 5::HUGEINT", 0.0, 1e-6, "finite and above zero"),
+        ("SELECT 'k', 5::HUGEINT", 1.0, 0.0, "delta must lie"),
+        ("SELECT 'k', 5::HUGEINT", 1.0, 1.0, "delta must lie"),
+        ("SELECT 'k', 5::HUGEINT", 1e-9, 1e-9, "epsilon not be too small"),
+    ],
+)
+def test_bad_selection(sql: str, epsilon: float, delta: float, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        show(duckdb.connect().sql(sql), epsilon, delta)

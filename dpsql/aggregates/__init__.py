@@ -1,9 +1,13 @@
-"""The aggregates, one file each. None of them carries a privacy argument: see `plan.Rule`."""
+"""The aggregates, one file for each family. None of them carries a privacy argument: see `plan.Rule`."""
 
 from dpsql.aggregates.avg import AVG
 from dpsql.aggregates.count import COUNT
-from dpsql.aggregates.sum import SUM
+from dpsql.aggregates.regression import REGRESSIONS
+from dpsql.aggregates.sum import COUNT_IF, SUM
+from dpsql.aggregates.variance import VARIANCES
+from dpsql.plan import Rule
 
-AGGREGATES = (COUNT, SUM, AVG)
+AGGREGATES = (COUNT, SUM, COUNT_IF, AVG, *VARIANCES, *REGRESSIONS)
+RULES: dict[str, Rule] = {word: rule for rule in AGGREGATES for word in (rule.name, *rule.aliases)}
 
-__all__ = ["AGGREGATES"]
+__all__ = ["AGGREGATES", "RULES"]

@@ -1,23 +1,26 @@
-"""AVG(x): the sum over the count, both from one pair."""
+"""AVG(x): the sum over the count, both from one block."""
 
 from __future__ import annotations
 
-from dpsql.aggregates.sum import summand
 from dpsql.algebra import Expr
-from dpsql.catalog import DOUBLE
+from dpsql.catalog import BOOLEAN, DOUBLE
+from dpsql.errors import Refused
 from dpsql.functions import Facts, mismatch
-from dpsql.plan import Ratio, Rule, Summand, count_of, sum_of
+from dpsql.plan import Measures, Ratio, Rule
 
 
-def facts(argument: Expr | None) -> Facts:
-    assert argument is not None
-    if not argument.facts.type.numeric:
-        raise mismatch("avg", [argument.facts])
+def facts(arguments: tuple[Expr, ...]) -> Facts:
+    (of,) = (argument.facts for argument in arguments)
+    if of.type == BOOLEAN:
+        raise Refused("type_mismatch", "avg does not apply to BOOLEAN", "Write avg(x::INT).")
+    if not of.type.numeric:
+        raise mismatch("avg", [of])
     return Facts(DOUBLE)
 
 
-def estimate(block: Summand, columns: tuple[str, ...]) -> Ratio:
-    return Ratio(sum_of(block, columns), count_of(block, columns), block.low, block.high)
+def estimate(measures: Measures) -> Ratio:
+    axis = measures.axis(0)
+    return Ratio(measures.sum(0), measures.total(), axis.low, axis.high)
 
 
-AVG = Rule("avg", facts, summand, estimate)
+AVG = Rule("avg", (1,), facts, estimate, aliases=("mean",), distinct=True)

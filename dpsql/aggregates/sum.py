@@ -1,24 +1,30 @@
-"""SUM(x), of x clipped to its declared range."""
+"""SUM(x), of x clipped to its range; COUNT_IF(p) is the sum of p."""
 
 from __future__ import annotations
 
 from dpsql.algebra import Expr
-from dpsql.catalog import DOUBLE, HUGEINT, Type
+from dpsql.catalog import BOOLEAN, DOUBLE, HUGEINT, Type
 from dpsql.functions import Facts, mismatch
-from dpsql.plan import Rule, Summand, sum_of
+from dpsql.plan import Linear, Measures, Rule
 
 
-def facts(argument: Expr | None) -> Facts:
-    assert argument is not None
-    if not argument.facts.type.numeric:
-        raise mismatch("sum", [argument.facts])
-    exact = {"INTEGER": HUGEINT, "DECIMAL": Type(f"DECIMAL(38,{argument.facts.type.scale})")}
-    return Facts(exact.get(argument.facts.type.kind, DOUBLE))
+def facts(arguments: tuple[Expr, ...]) -> Facts:
+    (of,) = (argument.facts for argument in arguments)
+    if not of.type.numeric and of.type != BOOLEAN:
+        raise mismatch("sum", [of])
+    exact = {"INTEGER": HUGEINT, "BOOLEAN": HUGEINT, "DECIMAL": Type(f"DECIMAL(38,{of.type.scale})")}
+    return Facts(exact.get(of.type.kind, DOUBLE))
 
 
-def summand(argument: Expr | None) -> Summand:
-    assert argument is not None
-    return Summand.of(argument)
+def condition(arguments: tuple[Expr, ...]) -> Facts:
+    if arguments[0].facts.type != BOOLEAN:
+        raise mismatch("count_if", [arguments[0].facts])
+    return Facts(HUGEINT)
 
 
-SUM = Rule("sum", facts, summand, sum_of)
+def estimate(measures: Measures) -> Linear:
+    return measures.sum(0)
+
+
+SUM = Rule("sum", (1,), facts, estimate, distinct=True)
+COUNT_IF = Rule("count_if", (1,), condition, estimate, aliases=("countif",))

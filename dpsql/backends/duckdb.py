@@ -14,7 +14,8 @@ import duckdb
 
 from dpsql.catalog import Described, Reference, Schema, fold, quoted
 from dpsql.errors import Error, Refused
-from dpsql.plan import Plan, PublicKeys
+from dpsql.functions import NAMES
+from dpsql.plan import Plan, PublicKeys, typed
 
 CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,
@@ -35,10 +36,13 @@ SETTINGS = {
     "max_expression_depth": 1000,
 }
 # Every function and every operator that the generated SQL may call, as DuckDB's own parser names them.
-CALLS = frozenset(
-    "+ - * / // % count_star count sum round ceil sqrt isnan coalesce hash row_number strlen".split()  # noqa: SIM905
+OPERATORS = "+ - * / // % & | || ~~ ~~* like_escape ilike_escape list_extract string_split".split()  # noqa: SIM905
+AGGREGATION = "count_star count sum min max sqrt isnan hash row_number strlen unnest list_value log2 pow bool_and bool_or rank dense_rank lag lead first_value last_value".split()  # noqa: SIM905
+CALLS = frozenset([*OPERATORS, *AGGREGATION, *(row.name for row in NAMES.values())])
+STEPS = frozenset(  # some have the number of their block behind them
+    "rows grid pairs ranked kept norms guesses roots limited claims placed claimed values added persons "  # noqa: SIM905
+    "distances powers places tallies rungs".split()
 )
-STEPS = frozenset(("rows", "grid", "pairs", "ranked", "kept", "norms", "guesses", "roots", "limited"))
 
 
 class DuckDB:
@@ -180,9 +184,9 @@ class Snapshot:
             raise Refused("database_unreadable", "the engine could not check the data", "Check the file.") from None
         return row is not None and bool(row[0])
 
-    def run(self, plan: Plan) -> duckdb.DuckDBPyRelation:
-        """The exact integers of a plan as an Arrow stream; to be read before the snapshot ends."""
-        return self._connection.sql(plan.inner)
+    def run(self, sql: str) -> duckdb.DuckDBPyRelation:
+        """The exact integers of a plan's query as an Arrow stream; to be read before the snapshot ends."""
+        return self._connection.sql(sql)
 
     def interrupt(self) -> None:
         """End the query that runs now, from another thread."""
@@ -265,6 +269,18 @@ class Shadow:
             connection.execute(f"CREATE TABLE {'.'.join(map(quoted, schema.path))} ({columns})")
         return connection
 
+    def _distinct(self, keys: PublicKeys) -> None:
+        """No public key may stand twice: each copy would count a person again."""
+        for _, type_, values in keys.columns:
+            rows = ", ".join(f"({typed(v, type_).sql('duckdb')})" for v in values if v is not None)
+            if rows:
+                with _parser_lock:
+                    found = (
+                        parser().execute(f"SELECT count(*) = count(DISTINCT x) FROM (VALUES {rows}) t(x)").fetchone()
+                    )
+                if found != (True,) or values.count(None) > 1:
+                    raise AssertionError("a public key stands twice")
+
     def confirm(self, plan: Plan) -> None:
         """Let DuckDB read the generated SQL and run it on empty tables, and check that it is made of what was planned.
 
@@ -275,23 +291,49 @@ class Shadow:
                  here. The empty tables know nothing about anyone, so a failure there is a refusal and costs nothing
         Checked: test_backends
         """
-        tree = reads(plan.inner)
-        if tree.get("error"):
-            raise Refused(
-                "too_deep", "the query is nested too deep for the engine", "Use fewer operators in one place."
-            )
-        check(tree, plan)
-        with self._lock:
-            try:
-                if self._empty is None:
-                    self._empty = self.twin()
-                rows = self._empty.execute(plan.inner).fetchall()
-            except duckdb.Error:
+        expected = {plan.inner: plan.keys.count if isinstance(plan.keys, PublicKeys) else 0}
+        if plan.climb:
+            expected[plan.climb] = sum(len(unknown.rungs) for unknown in plan.unknowns)
+        if isinstance(plan.keys, PublicKeys):
+            self._distinct(plan.keys)
+        for sql, size in expected.items():
+            tree = reads(sql)
+            if tree.get("error"):
                 raise Refused(
-                    "engine_cannot", "the engine cannot run this query, whatever the data", "Simplify it."
-                ) from None
-        if len(rows) != (plan.keys.count if isinstance(plan.keys, PublicKeys) else 0):
-            raise AssertionError("the generated SQL does not give one row for each key")
+                    "too_deep", "the query is nested too deep for the engine", "Use fewer operators in one place."
+                )
+            check(tree, plan)
+            constants_are_read(sql, tree)
+            with self._lock:
+                try:
+                    if self._empty is None:
+                        self._empty = self.twin()
+                    rows = self._empty.execute(sql).fetchall()
+                except duckdb.Error:
+                    raise Refused(
+                        "engine_cannot", "the engine cannot run this query, whatever the data", "Simplify it."
+                    ) from None
+            if len(rows) != size:
+                raise AssertionError("the generated SQL does not give one row for each key")
+
+
+def constants_are_read(sql: str, tree: Mapping[str, Any]) -> None:
+    """Convert every constant that the SQL converts: one that cannot be would raise only when a row needs it."""
+    text = sql.encode()
+    casts = {
+        text[node["query_location"] :][: node["query_location_length"]].decode()
+        for node in nodes(tree)
+        if node.get("class") == "CAST"
+        and not node["try_cast"]
+        and node["child"].get("class") == "CONSTANT"
+        and node["child"]["literal"]["kind"] == "STRING"
+    }
+    if casts:
+        try:
+            with _parser_lock:
+                parser().execute(f"SELECT {', '.join(sorted(casts))}").fetchall()
+        except duckdb.Error:
+            raise Refused("literal_invalid", "the engine cannot read a constant of this query", "Check it.") from None
 
 
 def check(tree: Mapping[str, Any], plan: Plan) -> None:
@@ -303,7 +345,7 @@ def check(tree: Mapping[str, Any], plan: Plan) -> None:
         match node.get("type"):
             case "BASE_TABLE":
                 path = (node["catalog_name"], node["schema_name"], node["table_name"])
-                if path not in plan.tables and not (path[:2] == ("", "") and path[2] in STEPS):
+                if path not in plan.tables and not (path[:2] == ("", "") and path[2].rstrip("0123456789") in STEPS):
                     raise AssertionError("the generated SQL reads a table that is not in the plan")
             case "TABLE_FUNCTION" | "PIVOT" | "SHOW_REF" | "COLUMN_DATA" | "DELIM_GET":
                 raise AssertionError("the generated SQL reads something that is not a table")

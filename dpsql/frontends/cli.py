@@ -17,6 +17,7 @@ from dpsql.errors import BudgetExhausted, Error, Failed, Interrupted, Refused
 from dpsql.sources import SUFFIXES
 
 EXIT: dict[type[Error], int] = {Refused: 3, BudgetExhausted: 4, Failed: 5}
+COLUMNS = ("at (UTC)", "analyst", "state", "charge", "part", "statement")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -89,6 +90,7 @@ def cli() -> None:
       dpsql sql shop.duckdb "SELECT status, count(*) FROM orders GROUP BY status" --epsilon 0.5
       dpsql explain shop.duckdb "SELECT avg(amount) FROM orders"
       dpsql budget shop.duckdb
+      dpsql ledger show shop.ledger
 
     \b
     Exit codes: 0 answered, 2 usage, 3 refused, 4 budget exhausted, 5 failed.
@@ -127,6 +129,7 @@ def demo(directory: Path) -> None:
 @click.option(
     "--rehearse", is_flag=True, help="On synthetic rows made from the policy: nothing is charged, no real row is used."
 )
+@click.option("--id", "query_id", help="Names the query: asked again under this name, it is not charged again.")
 @click.option("--json", "form", flag_value="json", help="An object with columns, rows, errors and loss.")
 @click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a header, without error bars.")
 @click.option("--markdown", "form", flag_value="markdown", help="A Markdown table with error bars.")
@@ -139,6 +142,7 @@ def sql(
     epsilon: float | None,
     delta: float | None,
     rehearse: bool,
+    query_id: str | None,
     form: str | None,
 ) -> None:
     """Answer a QUERY on the database DB, and charge for it.
@@ -152,7 +156,10 @@ def sql(
       dpsql sql shop.duckdb "SELECT avg(amount) FROM orders" --rehearse
     """
     opened = session(db, policy, ledger, analyst)
-    answer = (opened.rehearse if rehearse else opened.sql)(query, epsilon=epsilon, delta=delta)
+    if rehearse:
+        answer = opened.rehearse(query, epsilon=epsilon, delta=delta)
+    else:
+        answer = opened.sql(query, epsilon=epsilon, delta=delta, query_id=query_id)
     match form:
         case "json":
             loss = vars(answer.loss)
@@ -213,6 +220,111 @@ def budget(db: str, policy: str | None, ledger: str | None, analyst: str | None)
       dpsql budget shop.duckdb
     """
     click.echo(str(session(db, policy, ledger, analyst).budget))
+
+
+@cli.group(name="ledger")
+def ledger_commands() -> None:
+    """Look into a ledger: commands for the owner of the data.
+
+    \b
+    Examples:
+      dpsql ledger show shop.ledger
+      dpsql ledger verify shop.ledger
+      dpsql ledger raise shop.ledger --policy shop.policy.toml
+    """
+
+
+@ledger_commands.command(name="verify")
+@click.argument("file", type=click.Path())
+@click.option("--noted", metavar="HEAD", help="A head that an earlier `verify` printed: it must lie in the past.")
+def verify_ledger(file: str, noted: str | None) -> None:
+    """Check every row of a ledger FILE: hashes, charges, sums, and the head beside it. Prints the head.
+
+    Note the head somewhere else: if the ledger and its .head file are both replaced by older copies, only that shows it.
+
+    \b
+    Examples:
+      dpsql ledger verify shop.ledger
+      dpsql ledger verify shop.ledger --noted 12:5f0c...
+    """
+    from dpsql.history import verify
+
+    head = verify(file, noted)
+    click.echo(head)
+    click.echo(f"{file}: all rows are as they were written", err=True)
+
+
+@ledger_commands.command()
+@click.argument("file", type=click.Path())
+@click.option("--persons", type=click.IntRange(1), default=1, help="Of how many persons together, as a group.")
+@click.option("--json", "as_json", is_flag=True, help="An object with the runs and what was spent.")
+def show(file: str, persons: int, as_json: bool) -> None:
+    """List who asked what, when and at what charge, and draw what was spent over time.
+
+    A run is `settled` when its answer left. A run that stayed `reserved` was charged, and no answer left.
+
+    \b
+    Examples:
+      dpsql ledger show shop.ledger
+      dpsql ledger show shop.ledger --json
+      dpsql ledger show shop.ledger --persons 4
+    """
+    from rich.console import Console
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    from dpsql.history import recorded
+
+    found = recorded(file)
+    spent = found.spent(persons)
+    if as_json:
+        runs = [{**vars(run), "charge": {**vars(run.charge), "unit": 1e-18}} for run in found.runs]
+        click.echo(
+            json.dumps(
+                {
+                    "dataset": found.dataset,
+                    "head": found.head,
+                    "persons": persons,
+                    "spent": {name: scalar(value) for name, value in vars(spent).items()},
+                    "budgets": found.budgets,
+                    "runs": runs,
+                }
+            )
+        )
+        return
+    table = Table(*(Column(name, no_wrap=name != "statement", overflow="fold") for name in COLUMNS))
+    for run in found.runs:
+        charge = f"{run.charge.currency} {run.charge.amount / 1e18:.4g}" + (
+            f", delta {run.charge.delta / 1e18:.2g}" if run.charge.delta else ""
+        )
+        table.add_row(
+            *map(
+                Text, (run.at[:19].replace("T", " "), run.analyst, run.state, charge, f"{run.part:.2%}", run.statement)
+            )
+        )
+    Console().print(table)
+    click.echo(found.chart())
+    whose = f" by {persons} persons together" if persons > 1 else ""
+    click.echo(f"spent{whose}: epsilon {spent.epsilon:.4g}, delta {spent.delta:.3g}")
+
+
+@ledger_commands.command(name="raise")
+@click.argument("file", type=click.Path())
+@click.option("--policy", type=click.Path(), required=True, help="The policy, with the larger budget.")
+@click.option("--analyst", default="", help="Who raises it: an owner, if the policy names its analysts.")
+def raise_(file: str, policy: str, analyst: str) -> None:
+    """Record in a ledger FILE that the budget is now that of the policy. It can only become larger.
+
+    \b
+    Example:
+      dpsql ledger raise shop.ledger --policy shop.policy.toml
+    """
+    from dpsql.catalog import read_policy
+    from dpsql.ledger import raise_budget
+
+    declared = read_policy(policy)
+    raise_budget(file, declared, analyst)
+    click.echo(f"{file}: epsilon {float(declared.budget.epsilon):g}, delta {float(declared.budget.delta):g}", err=True)
 
 
 @cli.group(name="policy")

@@ -11,7 +11,7 @@ from dpsql import compile as compiler
 from dpsql.backends.duckdb import DuckDB, Shadow
 from dpsql.finish import Scratch
 from dpsql.mechanisms import MECHANISMS
-from dpsql.release import release
+from dpsql.release import choose, release
 from dpsql.session import Session
 
 HEADINGS = ("Needs", "Gives", "Proof", "Checked")
@@ -23,6 +23,7 @@ OBLIGATIONS: tuple[object, ...] = (
     DuckDB.snapshot,
     Shadow.confirm,
     ledger,
+    choose,
     release,
     *MECHANISMS,
     Scratch.finish,

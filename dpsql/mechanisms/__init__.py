@@ -1,10 +1,58 @@
-"""The mechanisms, one file each. This tuple is the table of contents."""
+"""The mechanisms, one file each. This tuple is the table of contents.
 
+`write` and `read` are how a ledger keeps what was sampled; `cost` is what it charges for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from fractions import Fraction
+
+from dpsql.accountant import Charge, Currency, units
 from dpsql.mechanisms.gaussian import Gaussian
+from dpsql.mechanisms.ladder import Ladder
 from dpsql.mechanisms.laplace import Laplace
+from dpsql.mechanisms.later import Later
+from dpsql.mechanisms.response import Response
 from dpsql.mechanisms.threshold import Threshold
 
 Mechanism = Laplace | Gaussian
-MECHANISMS = (Laplace, Gaussian, Threshold)
+Sampled = Laplace | Gaussian | Threshold | Ladder | Later
+CHARGED = (Laplace, Gaussian, Threshold, Ladder, Later)
+MECHANISMS = (*CHARGED, Response)
 
-__all__ = ["MECHANISMS", "Gaussian", "Laplace", "Mechanism", "Threshold"]
+
+def write(sampled: Iterable[Sampled]) -> str:
+    """Canonical JSON."""
+    return json.dumps([one.record for one in sampled], sort_keys=True, separators=(",", ":"))
+
+
+def read(text: str) -> tuple[Sampled, ...]:
+    kinds = {kind.name: kind for kind in CHARGED}
+    return tuple(kinds[record["mechanism"]].read(record) for record in json.loads(text))
+
+
+def cost(sampled: Iterable[Sampled], currency: Currency) -> Charge:
+    """Losses add up, and so do deltas; rounded up once."""
+    all_of_it = tuple(sampled)
+    lost, delta = (
+        sum(parts, Fraction(0)) for parts in ((s.cost(currency) for s in all_of_it), (s.delta for s in all_of_it))
+    )
+    return Charge(currency, units(lost), units(delta))
+
+
+__all__ = [
+    "MECHANISMS",
+    "Gaussian",
+    "Ladder",
+    "Laplace",
+    "Later",
+    "Mechanism",
+    "Response",
+    "Sampled",
+    "Threshold",
+    "cost",
+    "read",
+    "write",
+]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from dpsql.accountant import Currency
+from dpsql.accountant import Currency, Guarantee, convert
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,9 @@ class Gaussian:
     Gives:   mu-GDP with mu = sensitivity / scale, hence a charge of mu^2
     Proof:   for an integer f, f + round(N) = round(f + N): rounding is post-processing of the continuous Gaussian
              mechanism, which is (D2 / scale)-GDP. Blocks with sensitivities d_i and scales s_i are one Gaussian
-             mechanism on the vector divided by s_i, whose squared L2 sensitivity is at most the sum of (d_i / s_i)^2
+             mechanism on the vector divided by s_i, whose squared L2 sensitivity is at most the sum of (d_i / s_i)^2. Two
+             persons with non-negative vectors v, w of L2 norm at most C are apart by the root of
+             |v|^2 + |w|^2 - 2 v.w <= 2 C^2
     Checked: test_mechanisms (sampler against the exact probabilities), test_accountant
     """
 
@@ -28,7 +30,9 @@ class Gaussian:
 
     name: ClassVar[Literal["gaussian"]] = "gaussian"
     norm: ClassVar[Literal[1, 2]] = 2
-    currency: ClassVar[Currency] = "mu^2"
+    swap: ClassVar[int | Fraction] = Fraction(math.isqrt(2 * 10**24) + 1, 10**12)  # two persons' distance, rounded up
+    guarantee: ClassVar[Guarantee] = "mu-GDP"
+    delta: ClassVar[Fraction] = Fraction(0)
 
     @classmethod
     def calibrate(cls, sensitivities: Sequence[int | Fraction], mu: float) -> tuple[Gaussian, ...]:
@@ -39,6 +43,18 @@ class Gaussian:
     @property
     def loss(self) -> Fraction:
         return (self.sensitivity / Fraction(self.scale)) ** 2
+
+    def cost(self, currency: Currency) -> Fraction:
+        return convert(self.guarantee, self.loss, currency)
+
+    @property
+    def record(self) -> dict[str, str]:
+        """As the ledger keeps it; `read` is its inverse."""
+        return {"mechanism": self.name, "scale": self.scale.hex(), "sensitivity": str(self.sensitivity)}
+
+    @classmethod
+    def read(cls, record: Mapping[str, str]) -> Gaussian:
+        return cls(float.fromhex(record["scale"]), Fraction(record["sensitivity"]))
 
     @property
     def deviation(self) -> float:

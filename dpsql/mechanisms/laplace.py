@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from dpsql.accountant import Currency
+from dpsql.accountant import Currency, Guarantee, convert
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Laplace:
     Gives:   epsilon-DP with epsilon = sensitivity / scale
     Proof:   P(f + k = y) / P(f' + k = y) = exp((|y - f'| - |y - f|) / scale) <= exp(|f - f'| / scale) coordinate by
              coordinate, and the exponents add up to the L1 distance; the scale is a binary fraction, so the quotient
-             is computed exactly and then rounded up
+             is computed exactly and then rounded up. Two persons whose vectors have L1 norm at most C are 2C apart
     Checked: test_mechanisms (sampler against the exact probabilities; the claim against them, over all outputs)
     """
 
@@ -28,7 +28,9 @@ class Laplace:
 
     name: ClassVar[Literal["laplace"]] = "laplace"
     norm: ClassVar[Literal[1, 2]] = 1
-    currency: ClassVar[Currency] = "epsilon"
+    swap: ClassVar[int | Fraction] = 2  # how far apart two persons are, in what one may add
+    guarantee: ClassVar[Guarantee] = "epsilon-DP"
+    delta: ClassVar[Fraction] = Fraction(0)
 
     @classmethod
     def calibrate(cls, sensitivities: Sequence[int | Fraction], epsilon: Fraction) -> tuple[Laplace, ...]:
@@ -38,6 +40,18 @@ class Laplace:
     @property
     def loss(self) -> Fraction:
         return self.sensitivity / Fraction(self.scale)
+
+    def cost(self, currency: Currency) -> Fraction:
+        return convert(self.guarantee, self.loss, currency)
+
+    @property
+    def record(self) -> dict[str, str]:
+        """As the ledger keeps it; `read` is its inverse."""
+        return {"mechanism": self.name, "scale": self.scale.hex(), "sensitivity": str(self.sensitivity)}
+
+    @classmethod
+    def read(cls, record: Mapping[str, str]) -> Laplace:
+        return cls(float.fromhex(record["scale"]), Fraction(record["sensitivity"]))
 
     @property
     def deviation(self) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from dpsql.accountant import SLACK, log_phi
+from dpsql.accountant import SLACK, Currency, log_phi
 from dpsql.mechanisms.gaussian import Gaussian
 from dpsql.mechanisms.laplace import Laplace
 
@@ -25,18 +26,28 @@ class Threshold:
              person. Couple the noise of all other keys. Each of hers passes with probability p = P(1 + noise >= least),
              independently, so none does except with probability 1 - (1 - p)^keys = delta; and then what is shown is a
              function of the noisy vector on the common keys. The noise is an integer: for round(N(0, s^2)) the tail is
-             P(N >= least - 3/2), for the discrete Laplace q^(least - 1) / (1 + q) with q = exp(-1 / scale)
+             P(N >= least - 3/2), for the discrete Laplace q^(least - 1) / (1 + q) with q = exp(-1 / scale). The count may be
+             the sum of two integers that are noised alike, a pair. Two rounded Gaussians are below two Gaussians and 1,
+             which bounds the tail; two discrete Laplaces sum to m >= 0 with probability
+             ((1 - q) / (1 + q))^2 q^m (m + 1 + 2 q^2 / (1 - q^2)), of which the code has the sum from least - 1 on.
+             Replacing a person: each of D and D' may have keys of its own. Let M be what is released on the keys of both,
+             without the others, and d, d' <= delta the chances that D or D' shows one of its own. What D releases lies in
+             a set S with probability x <= (1 - d) P(M(D) in S) + d, what D' releases with y >= (1 - d') P(M(D') in S). If
+             P(M(D) in S) <= r P(M(D') in S) + e, then x <= r y (1 - d) / (1 - d') + e + d <= r y + e + max(d, d') as
+             long as r y <= 1 - d'; and else r y + d' > 1 >= x. The same holds over many releases with the sum of the
+             deltas, since the chance that no key of its own is ever shown is at least 1 - that sum
     Checked: test_threshold
     """
 
     least: int
     keys: int
     noise: Gaussian | Laplace
+    pair: bool = False
 
     name: ClassVar[str] = "threshold"
 
     @classmethod
-    def calibrate(cls, noise: Gaussian | Laplace, keys: int, delta: Fraction) -> Threshold:
+    def calibrate(cls, noise: Gaussian | Laplace, keys: int, delta: Fraction, pair: bool = False) -> Threshold:
         """The smallest threshold that costs at most this delta."""
         each = -math.expm1(math.log1p(-float(delta)) / keys)
         if isinstance(noise, Gaussian):
@@ -45,19 +56,49 @@ class Threshold:
             guess = 1 - noise.scale * (math.log(each) + math.log1p(math.exp(-1 / noise.scale)))
         # The guess is good to a few units; where it is not, the step grows, and then the smallest is found by halving.
         below, least, step = 1, max(2, math.floor(guess) - 1), 1
-        while cls(least, keys, noise).delta > delta:
+        while cls(least, keys, noise, pair).delta > delta:
             below, least, step = least, least + step, 2 * step
         while least - below > 1 and step > 1:
             middle = (below + least) // 2
-            below, least = (middle, least) if cls(middle, keys, noise).delta > delta else (below, middle)
-        return cls(least, keys, noise)
+            below, least = (middle, least) if cls(middle, keys, noise, pair).delta > delta else (below, middle)
+        return cls(least, keys, noise, pair)
+
+    def cost(self, currency: Currency) -> Fraction:
+        return self.noise.cost(currency)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As the ledger keeps it; `read` is its inverse."""
+        return {
+            "mechanism": self.name,
+            "least": self.least,
+            "keys": self.keys,
+            "noise": self.noise.record,
+            "pair": self.pair,
+        }
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> Threshold:
+        noise = {kind.name: kind for kind in (Gaussian, Laplace)}[record["noise"]["mechanism"]]
+        return cls(record["least"], record["keys"], noise.read(record["noise"]), record["pair"])
 
     @property
     def delta(self) -> Fraction:
         """What it costs, rounded up."""
+        return self.delta_for(1)
+
+    def delta_for(self, persons: int) -> Fraction:
+        """What it costs a group: of their keys, `persons` times as many, each may count all of them."""
+        scale, above = self.noise.scale, self.least - persons
         if isinstance(self.noise, Gaussian):
-            log_tail = log_phi(-(self.least - 1.5) / self.noise.scale)
+            log_tail = log_phi((1 - above) / scale / math.sqrt(2)) if self.pair else log_phi((0.5 - above) / scale)
+        elif above > 0:
+            q = math.exp(-1 / scale)
+            log_tail = -above / scale - math.log1p(q)
+            if self.pair:
+                log_tail += math.log(-math.expm1(-1 / scale) * (above + 1) + 2 * q * q / (1 + q) + q) - math.log1p(q)
         else:
-            log_tail = -(self.least - 1) / self.noise.scale - math.log1p(math.exp(-1 / self.noise.scale))
-        none = self.keys * math.log1p(-min(math.exp(log_tail) * (1 + SLACK), 0.5))
-        return Fraction(max(-math.expm1(none) * (1 + SLACK), 5e-324))
+            log_tail = 0.0
+        tail = math.exp(log_tail) * (1 + SLACK)
+        none = persons * self.keys * math.log1p(-tail) if tail < 1 else -math.inf
+        return Fraction(min(max(-math.expm1(none) * (1 + SLACK), 5e-324), 1.0))

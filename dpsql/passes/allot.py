@@ -5,34 +5,43 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from dpsql.accountant import Charge, mu_of, units
-from dpsql.algebra import scans
+from dpsql.accountant import CURRENCIES, SLACK, mu_of
 from dpsql.catalog import Catalog, Table, fold, path_to_person
 from dpsql.errors import Refused
-from dpsql.mechanisms import Gaussian, Laplace, Mechanism, Threshold
-from dpsql.passes.limit import Limited
-from dpsql.plan import Plan, PrivateKeys
+from dpsql.mechanisms import Gaussian, Ladder, Laplace, Later, Mechanism, Sampled, Threshold, cost
+from dpsql.passes.climb import Climbed
+from dpsql.passes.limit import root_of
+from dpsql.plan import Linear, Plan, PrivateKeys
+from dpsql.relations import scans
 
 # What private keys get of a statement: of mu^2 or epsilon for counting the persons, of delta for the threshold.
 SHARE_OF_KEYS = {"mu^2": Fraction(15, 100), "epsilon": Fraction(25, 100), "delta": Fraction(45, 100)}
+# What limits that are not declared get of mu^2 or epsilon, all together.
+SHARE_OF_LADDERS = Fraction(20, 100)
 MAX_SCALE = 2.0**90  # in grid units; sums and noise together must fit 38 digits
 
 
-def allot(limited: Limited, catalog: Catalog, epsilon: Fraction, delta: Fraction) -> Plan:
+def allot(climbed: Climbed, catalog: Catalog, epsilon: Fraction, delta: Fraction) -> Plan:
     """Calibrate one noise for the whole vector of the statement.
 
-    Needs:   one person moves block i by at most weight_i * max_rows, in the norm of the ledger's mechanism
+    Needs:   one person adds to block i, or takes from it, non-negative numbers of norm at most sensitivities[i]
     Gives:   a plan whose release is (epsilon, delta)-DP and is charged what its mechanisms, as sampled, cost; for private
              keys a threshold on the number of persons, who count once in each of at most `max_groups` keys
     Proof:   the blocks are one vector. Laplace: losses sensitivity_i / scale_i add up, and each scale is at least
              k * sensitivity_i / epsilon. Gaussian: (sensitivity_i / scale_i)^2 add up to at most mu^2, and mu is the
              largest with delta(mu, epsilon) <= delta. The number of persons of private keys is one more block, with a
-             share of its own; the threshold takes its part of delta. The charge is computed from what is sampled
+             share of its own (all of it if there is no other); the threshold takes its part of delta. Where neighbours replace a person instead, the two
+             vectors are `swap` times as far apart as one is long, and so is each sensitivity; the threshold and the ladder
+             stay (`Threshold`, `Ladder`). The charge is computed from what is sampled. Limits that are not declared are
+             released before, from a part of their own; that choice and the noise compose adaptively, and the charge is
+             what both may cost at the most, whichever limits are chosen
     Checked: test_allot, test_record_play (the same on every database)
     """
+    limited = climbed.limited
     split, private = limited.split, isinstance(limited.split.keys, PrivateKeys)
-    sensitivities = [summand.weight * limited.max_rows for summand in split.summands]
     pure = catalog.policy.budget.accounting == "pure"
+    apart = (Laplace if pure else Gaussian).swap if catalog.policy.budget.neighbours == "replace" else 1
+    sensitivities = [apart * most for most in limited.sensitivities]
     if private and not delta:
         raise Refused(
             "delta_missing",
@@ -42,48 +51,67 @@ def allot(limited: Limited, catalog: Catalog, epsilon: Fraction, delta: Fraction
     noise_delta = delta - delta * SHARE_OF_KEYS["delta"] if private else delta
     mechanisms: tuple[Mechanism, ...]
     threshold = None
+    whole = epsilon if pure else Fraction(mu_of(epsilon, noise_delta)) ** 2
+    ladder, rest = None, whole
+    if limited.unknowns:
+        ladder = Ladder.calibrate(whole * SHARE_OF_LADDERS / len(limited.unknowns), "epsilon" if pure else "mu^2")
+        rest = (whole - ladder.loss * len(limited.unknowns)) * (1 - Fraction(SLACK))
+    share = Fraction(0)
+    if private:  # the persons count as one block more where they are shown, and alone where nothing else is
+        shown = any(Linear({"persons": Fraction(1)}) == estimate for estimate in split.estimates.values())
+        even = Fraction(1, len(sensitivities) + 1)
+        share = max(SHARE_OF_KEYS["epsilon" if pure else "mu^2"], even if shown or not sensitivities else Fraction(0))
     if pure:
-        rest = 1 - SHARE_OF_KEYS["epsilon"] if private else Fraction(1)
-        mechanisms = Laplace.calibrate(sensitivities, epsilon * rest)
+        mechanisms = Laplace.calibrate(sensitivities, rest * (1 - share))
         if private:
-            (noise,) = Laplace.calibrate([limited.max_groups], epsilon - epsilon * rest)
+            (noise,) = Laplace.calibrate([apart * limited.max_groups], rest * share)
             threshold = Threshold.calibrate(bounded(noise), limited.max_groups, delta)
     else:
-        mu = mu_of(epsilon, noise_delta)
-        share = float(SHARE_OF_KEYS["mu^2"]) if private else 0.0
-        mechanisms = Gaussian.calibrate(sensitivities, mu * math.sqrt(1 - share))
+        mechanisms = Gaussian.calibrate(sensitivities, math.sqrt(rest * (1 - share)))
         if private:
-            # Once in each of her keys: in L2 that is the root of their number, rounded up.
-            root = Fraction(math.isqrt(limited.max_groups * 10**24) + 1, 10**12)
-            (persons,) = Gaussian.calibrate([root], mu * math.sqrt(share))
+            (persons,) = Gaussian.calibrate([apart * root_of(limited.max_groups, 2)], math.sqrt(rest * share))
             threshold = Threshold.calibrate(bounded(persons), limited.max_groups, delta - noise_delta)
     for mechanism in mechanisms:
         bounded(mechanism)
-    noises = [*mechanisms, *([threshold.noise] if threshold else [])]
-    lost = sum((mechanism.loss for mechanism in noises), Fraction(0))
-    charge = Charge(noises[0].currency, units(lost), units(threshold.delta) if threshold else 0)
+    drawn = (*mechanisms, *([threshold] if threshold else []))
+    sampled: tuple[Sampled, ...] = drawn
+    if ladder is not None:  # charged before the limits are known: the same for each of them
+        later = Later(
+            (Laplace if pure else Gaussian).guarantee,
+            rest,
+            (delta if pure else delta - noise_delta) if private else Fraction(0),
+        )
+        assert later.covers(drawn)
+        sampled = (*[ladder] * len(limited.unknowns), later)
+    charge = cost(sampled, CURRENCIES[catalog.policy.budget.accounting])
     top = [s.table for s in scans(split.tracked.relation)]
-    hidden = [f"groups are shown from about {threshold.least} persons on; smaller ones are hidden"] if threshold else []
-    notes = (
-        *split.notes,
-        *hidden,
-        f"more than {limited.max_rows} row{'s' * (limited.max_rows > 1)} of one person count for less (max_rows_contributed)",
+    hidden = (
+        [
+            f"groups are shown from about {threshold.least} persons on; smaller ones are hidden",
+            f"of one person's groups at most {threshold.keys} count",
+        ]
+        if threshold
+        else []
     )
     return Plan(
-        limited.inner.sql("duckdb", comments=False),
+        limited.inner.sql("duckdb", comments=False, copy=False),
         frozenset(table.path for start in top for table in reached(start, catalog)),
         split.keys,
         split.summands,
         mechanisms,
         threshold,
-        split.outer.sql("duckdb", comments=False),
+        split.outer.sql("duckdb", comments=False, copy=False),
         split.outputs,
         split.estimates,
         limited.max_rows,
-        epsilon,
-        Fraction(0) if pure and not private else delta,
+        epsilon if drawn else Fraction(0),
+        Fraction(0) if (pure and not private) or not drawn else delta,
         charge,
-        notes,
+        (*split.notes, *hidden, *limited.notes),
+        limited.unknowns,
+        ladder,
+        climbed.query.sql("duckdb", comments=False, copy=False) if climbed.query is not None else "",
+        sampled,
     )
 
 

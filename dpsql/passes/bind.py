@@ -9,10 +9,10 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from dpsql import algebra
 from dpsql.algebra import Literal, constant
 from dpsql.catalog import Type, encodable, fold
 from dpsql.errors import Refused
-from dpsql.functions import Facts
 from dpsql.passes.parse import MAX_BYTES
 
 ACCEPTED = (
@@ -97,6 +97,4 @@ def decimal(value: Decimal) -> Literal | None:
     assert isinstance(exponent, int)
     scale, exact = max(-exponent, 0), Fraction(value)
     width = max(len(digits) + max(exponent, 0), scale, 1)
-    return (
-        Literal(exact, Facts(Type(f"DECIMAL({width},{scale})"), False, (exact, exact), True)) if width <= 38 else None
-    )
+    return algebra.typed(exact, Type(f"DECIMAL({width},{scale})")) if width <= 38 else None

@@ -6,15 +6,18 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from dpsql.aggregates import RULES
 from dpsql.catalog import encodable, fold
 from dpsql.errors import Refused
+from dpsql.functions import NAMES
 
 MAX_BYTES, MAX_TOKENS, MAX_DEPTH = 64_000, 5_000, 100
 
@@ -41,7 +44,16 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.Null,
         exp.Placeholder,
         exp.Cast,
+        exp.TryCast,
         exp.DataType,
+        exp.DataTypeParam,
+        exp.Case,
+        exp.If,
+        exp.Like,
+        exp.ILike,
+        exp.Escape,
+        exp.DPipe,
+        exp.Anonymous,
         exp.Paren,
         exp.Add,
         exp.Sub,
@@ -50,6 +62,8 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.IntDiv,
         exp.Mod,
         exp.Neg,
+        exp.BitwiseAnd,
+        exp.BitwiseOr,
         exp.EQ,
         exp.NEQ,
         exp.LT,
@@ -65,21 +79,117 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.Count,
         exp.Sum,
         exp.Avg,
+        exp.Min,
+        exp.Max,
+        exp.LogicalAnd,
+        exp.LogicalOr,
+        exp.Filter,
+        exp.Distinct,
+        exp.Subquery,
+        exp.With,
+        exp.CTE,
+        exp.Union,
+        exp.Intersect,
+        exp.Except,
+        exp.Values,
+        exp.Tuple,
+        exp.Exists,
+        exp.Qualify,
+        exp.Window,
+        exp.WindowSpec,
+        exp.RowNumber,
+        exp.Rank,
+        exp.DenseRank,
+        exp.Lag,
+        exp.Lead,
+        exp.FirstValue,
+        exp.LastValue,
     )
 )
 
-HINTS: dict[type[exp.Expr], str] = {
-    exp.Subquery: "Write one SELECT over tables; subqueries are not supported yet.",
-    exp.CTE: "Write one SELECT over tables; WITH is not supported yet.",
-    exp.Distinct: "COUNT(DISTINCT x) and SELECT DISTINCT are not supported yet.",
-    exp.Window: "Window functions are not supported yet.",
-    exp.SetOperation: "UNION, INTERSECT and EXCEPT are not supported yet.",
-    exp.Parameter: "Write parameters as ?, $1 or $name.",
-}
+HINTS: dict[type[exp.Expr], str] = {exp.Parameter: "Write parameters as ?, $1 or $name."}
+
+
+# The words that the engine's grammar knows behind EXTRACT, and how it then writes them.
+FIELDS = {
+    word: unit.upper()
+    for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+    for word in (unit, f"{unit}s")
+} | {word: word.upper() for word in ("decade", "century", "millennium")}
+
+
+# Functions that stay as they are written; these three have nodes of their own.
+CALLED = {*NAMES, *RULES} - {"count", "sum", "avg"}
+
+
+class Reader(DuckDBParser):
+    """The parser, but a call of a function of ours stays what it is: a name and its arguments, in order.
+
+    sqlglot would translate them (`date_trunc(s, d)` into SECOND, `'14 months ago'` into 14 months). Forms with words in
+    them (EXTRACT, SUBSTRING, TRIM, POSITION, INTERVAL) become the call that DuckDB makes of them.
+    """
+
+    FUNCTIONS: ClassVar = {name: f for name, f in DuckDBParser.FUNCTIONS.items() if name.lower() not in CALLED}
+    FUNCTION_PARSERS: ClassVar = {
+        **{name: f for name, f in DuckDBParser.FUNCTION_PARSERS.items() if name.lower() not in CALLED},
+        "EXTRACT": lambda self: self.extract(),
+        "POSITION": lambda self: self.reread("POSITION", "this", "substr"),
+        "SUBSTRING": lambda self: self.reread("SUBSTRING", "this", "start", "length"),
+        "TRIM": lambda self: self.reread("TRIM", "this", "expression"),
+    }
+
+    def reread(self, form: str, *names: str) -> exp.Expr:
+        """The call that the engine makes of a form with words in it."""
+        node = DuckDBParser.FUNCTION_PARSERS[form](self)
+        side = node.args.pop("position", None) if form == "TRIM" else None
+        name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(side), form.lower())
+        arguments = [node.args.pop(argument) for argument in names if node.args.get(argument)]
+        if any(node.args.values()):
+            raise Refused("not_supported", f"this form of {form} is not supported", "See the README.", position(node))
+        return self.expression(exp.Anonymous(this=name, expressions=arguments))
+
+    def extract(self) -> exp.Expr:
+        """EXTRACT(unit FROM x), with the unit as a word or as a text."""
+        self._advance()
+        unit = self._prev.text
+        if self._prev.token_type != TokenType.STRING:
+            unit = FIELDS.get(unit.lower(), unit)
+        if not self._match(TokenType.FROM):
+            self.raise_error("Expected FROM after EXTRACT")
+        arguments = [exp.Literal.string(unit), self._parse_bitwise()]
+        return self.expression(exp.Anonymous(this="date_part", expressions=arguments))
+
+    def _parse_interval(self, require_interval: bool = True, parse_function_unit: bool = True) -> Any:
+        """INTERVAL '3 month' as a cast, and INTERVAL 3 MONTH, '3' MONTH and (3) MONTH as interval(3, 'month')."""
+        index = self._index
+        if not self._match(TokenType.INTERVAL):
+            return None
+        amount: exp.Expr | None = None
+        if self._match(TokenType.STRING):
+            text = self._prev.text
+            if not re.fullmatch(r"[+-]?\d+", text):
+                to = exp.DataType.build("INTERVAL", dialect="duckdb")
+                return self.expression(exp.Cast(this=exp.Literal.string(text), to=to))
+            amount = exp.Literal.string(text)
+        elif self._match(TokenType.NUMBER):
+            amount = exp.Literal.number(self._prev.text)
+        elif self._match(TokenType.L_PAREN):
+            sign = "-" if self._match(TokenType.DASH) else ""
+            if self._match(TokenType.NUMBER):
+                amount = exp.Literal.number(sign + self._prev.text)
+                amount = amount if self._match(TokenType.R_PAREN) else None
+        if amount is None or self._curr is None:
+            self._retreat(index)
+            return None
+        self._advance()
+        unit = exp.Literal.string(self._prev.text.lower())
+        return self.expression(exp.Anonymous(this="interval", expressions=[amount, unit]))
 
 
 class Marked(DuckDB):
     """DuckDB's dialect without dollar-quoted texts, for which `IN ($a,$b)` is mistaken."""
+
+    Parser = Reader
 
     class Tokenizer(DuckDB.Tokenizer):
         HEREDOC_STRINGS = []  # noqa: RUF012
@@ -155,7 +265,10 @@ def parse(text: str) -> Parsed:
             raise Refused("not_supported", f"{describe(node)} is not supported", hint, position(node))
         if isinstance(node, exp.Placeholder) and (fold(node.name) not in marks or node.args.keys() - {"this"}):
             raise Refused("syntax", "this is not how a parameter is written", "Write parameters as ?, $1 or $name.")
-    assert isinstance(tree, exp.Select)
+    if not isinstance(tree, exp.Select):
+        raise Refused(
+            "not_supported", f"{describe(tree)} of two answers is not supported yet", "Ask for them one at a time."
+        )
     return Parsed(tree, marks)
 
 
@@ -207,6 +320,8 @@ def check(tokens: list[Token]) -> None:
             raise Refused("too_deep", f"the query is nested more than {MAX_DEPTH} deep", "Flatten it.", token.start)
         if any("/*" in comment for comment in token.comments):  # the engine nests comments, the parser may not
             raise Refused("syntax", "a comment inside a comment", "Remove the inner comment.", token.start)
+        if token.text[:1] in ("~", "!") and token.token_type in (TokenType.LIKE, TokenType.ILIKE, TokenType.RLIKE):
+            raise Refused("not_supported", f"{token.text} is not supported", "Write LIKE or ILIKE.", token.start)
         if token.token_type == TokenType.NUMBER:
             # The tokenizer splits `1e1+1e1` in the wrong place and would read the rest as an alias.
             glued = (

@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date
+from fractions import Fraction
 from functools import reduce
+from typing import assert_never
 
 from sqlglot import exp
 
 from dpsql import algebra, catalog
+from dpsql.aggregates import RULES
 from dpsql.algebra import Aggregate, Call, Column, Expr, Literal, conjuncts, identifier, name, plain
-from dpsql.catalog import BOOLEAN, DOUBLE, Type, Value, fold
+from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, Type, Value
 from dpsql.errors import Refused
-from dpsql.functions import cast
-from dpsql.passes.resolve import MAX_KEYS, RULES, Resolved, aggregates
+from dpsql.functions import PARTS, Facts, Range, cast, to_type
+from dpsql.passes.resolve import MAX_KEYS, Resolved, aggregates
 from dpsql.passes.track import Tracked
-from dpsql.plan import Estimate, Keys, Linear, Output, PrivateKeys, PublicKeys, Ratio, Summand
+from dpsql.plan import (
+    Axis,
+    Clips,
+    Estimate,
+    Formula,
+    Keys,
+    Linear,
+    Measures,
+    Output,
+    PrivateKeys,
+    PublicKeys,
+    Ratio,
+    Summand,
+    Unknown,
+)
+from dpsql.relations import filters, origin
+
+STEPS, STEPS_OF_MOMENTS = 2**30, 2**20  # of the grid of a value that has no fewer
+DATE_PARTS = {*PARTS, "year", "date_part"}
 
 
 @dataclass(frozen=True)
@@ -27,14 +49,16 @@ class Split:
     outputs: tuple[Output, ...]
     outer: exp.Select
     notes: tuple[str, ...]
+    unknowns: tuple[Unknown, ...]
+    picked: Mapping[Unknown, Fraction]
 
 
-def split(tracked: Tracked) -> Split:
+def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int) -> Split:
     """Choose as few blocks as answer all aggregates, and write the rest as SQL over what is released.
 
-    Needs:   outputs, HAVING, ORDER BY that mention rows only inside aggregates and keys
+    Needs:   the norm that the noise is for (1 or 2); outputs, HAVING, ORDER BY that mention rows only inside aggregates and keys
     Gives:   summands over rows of the local relation; an `outer` query that reads the released table and the keys only
-    Proof:   `plain` renders an expression from keys, constants and released columns; it has no case that reads a
+    Proof:   the clips are public: declared, or `picked` by an earlier release. `plain` renders an expression from keys, constants and released columns; it has no case that reads a
              relation. Whether keys are public, and then which there are, is read off the policy and the text: the
              product of the declared domains, with NULL where a column may be NULL, whether or not any row has the key
     Checked: test_record_play, specs/*.md
@@ -45,19 +69,34 @@ def split(tracked: Tracked) -> Split:
         *([resolved.having] if resolved.having else []),
         *(o.by for o in resolved.order),
     ]
-    # Sorted so that the plan is a function of the question and not of set order; pairs first, since they serve counts.
-    found = sorted(set().union(*map(aggregates, wanted)), key=lambda a: (a.name == "count", repr(a)))
+    unknowns: dict[Unknown, None] = {}
+
+    def clips(value: Expr) -> Range:
+        if value.facts.declared and value.facts.range is not None:
+            return value.facts.range
+        found = Unknown.ends(value)
+        unknowns.update(dict.fromkeys(found))
+        ends = [picked.get(unknown, unknown.usual) for unknown in found]
+        return (-ends[0], ends[1]) if len(ends) == 2 else (Fraction(0), ends[0])
+
+    keys = find_keys(resolved)
+    needs = {aggregate: need(aggregate, tracked, clips, norm) for aggregate in set().union(*map(aggregates, wanted))}
     summands: list[Summand] = []
     estimates: dict[Aggregate, Estimate] = {}
-    for aggregate in found:
-        rule = RULES[aggregate.name]
-        needed = rule.summand(aggregate.argument)
+    # The largest first, since they serve the others; then in an order that is a function of the question.
+    for aggregate in sorted(needs, key=lambda a: (*((-len(n.axes), -len(n.indices)) for n in [needs[a]]), repr(a))):
+        needed = needs[aggregate]
+        if needed == Summand(kind="persons", norm=norm) and isinstance(keys, PrivateKeys):
+            estimates[aggregate] = Linear({"persons": Fraction(1)})  # they are counted for the threshold anyway
+            continue
         place = next((i for i, have in enumerate(summands) if serves(have, needed)), None)
         if place is None:
             place = len(summands)
             summands.append(needed)
-        estimates[aggregate] = rule.estimate(summands[place], summands[place].columns(place))
-    keys = find_keys(resolved)
+        block = summands[place]
+        axes = [axis.value for axis in block.axes]
+        places = tuple(axes.index(value) if value in axes else None for value in aggregate.arguments)
+        estimates[aggregate] = RULES[aggregate.name].estimate(Measures(block, block.columns(place), places))
     return Split(
         tracked,
         keys,
@@ -66,41 +105,125 @@ def split(tracked: Tracked) -> Split:
         resolved.outputs,
         outer(resolved, keys, estimates),
         notes(resolved, keys, summands),
+        tuple(unknowns),
+        picked,
     )
 
 
+def need(aggregate: Aggregate, tracked: Tracked, clips: Clips, norm: int) -> Summand:
+    """The smallest block that an aggregate comes from."""
+    found = person(aggregate.arguments[0], tracked) if aggregate.distinct and aggregate.name == "count" else None
+    if found is not None:
+        return Summand(tuple(Axis(value) for value in found), "persons", norm)
+    degrees: dict[Expr, int] = {}
+    for value, degree in zip(aggregate.arguments, RULES[aggregate.name].degrees, strict=False):
+        degrees[value] = min(degrees.get(value, 0) + degree, 2)  # powers of one value add up; none is above two
+    most = STEPS if sum(degrees.values()) == 1 else STEPS_OF_MOMENTS
+    axes = tuple(
+        Axis.of(value, degree, clips(value), most) if degree else Axis(value)
+        for value, degree in sorted(degrees.items(), key=repr)
+        if degree or value.facts.nullable or aggregate.distinct
+    )
+    return Summand(axes, "values" if aggregate.distinct else "rows", norm)
+
+
+def person(value: Expr, tracked: Tracked) -> tuple[Expr, ...] | None:
+    """What must not be NULL for a row to count its person, if the value is the person, or NULL; else None.
+
+    She is never NULL, unless an outer join has found no row of hers.
+    """
+    match value:
+        case Call("CASE", (condition, Column() as column, Literal(None)), _):
+            found = person(column, tracked)
+            shown = algebra.call("CASE", condition, algebra.constant(True), algebra.constant(None))
+            return None if found is None else (value,) if found else (shown,)
+        case Column() if value.name in tracked.me:
+            found_at = origin(tracked.resolved.relation, value.name)
+            return () if found_at is not None and not found_at[1] else (value,)
+        case _:
+            return None
+
+
 def serves(have: Summand, needed: Summand) -> bool:
-    """Whether a block answers for another: a pair of x also counts x, and counts rows where x cannot be NULL."""
-    if have == needed:
-        return True
-    if not have.pair or needed.pair or have.value is None:
-        return False
-    return have.value == needed.value if needed.value is not None else not have.value.facts.nullable
+    """Whether a block answers for another: it measures all that the other does, of the same rows."""
+    degrees = {axis.value: axis.degree for axis in needed.axes}
+    rest = [axis.value for axis in have.axes if axis.value not in degrees]
+    reach = {axis.value: axis.degree for axis in have.axes}
+    # Where a value is measured NaN is left out, and COUNT does not do that. Declared columns have none, and arithmetic that
+    # keeps within a range makes none.
+    blurred = (
+        axis.value
+        for axis in have.axes
+        if axis.degree and not degrees.get(axis.value) and axis.value.facts.type == DOUBLE
+    )
+    return (
+        have.kind == needed.kind
+        and all(value in reach and reach[value] >= degree for value, degree in degrees.items())
+        and not any(value.facts.nullable for value in rest)
+        and all(value.facts.declared and value.facts.range is not None for value in blurred)
+        and not (rest and have.kind != "rows")
+    )
 
 
 def domain_of(key: Expr, resolved: Resolved) -> tuple[Value, ...] | None:
-    """All values of a key, if they are public: those that are declared, or the truth values."""
-    declared = column_of(key, resolved)
-    if declared is not None and declared.domain is not None:
-        nullable, values = declared.nullable, declared.domain
-    elif key.facts.type == BOOLEAN:
-        nullable, values = key.facts.nullable, (False, True)
-    else:
+    """All values of a key, if they are public: those that are declared, or that follow from the text."""
+    values = values_of(key, resolved)
+    if values is None:
         return None
+    declared = column_of(key, resolved)
+    nullable = declared.nullable if declared is not None else key.facts.nullable
     return (*values, None) if nullable and not rejects_null(resolved, key) else values
+
+
+def values_of(key: Expr, resolved: Resolved) -> tuple[Value, ...] | None:
+    """The values of an expression other than NULL, if the policy and the text say which there are."""
+    if key.facts.type == BOOLEAN:
+        return (False, True)
+    match key:
+        case Literal(value, _):
+            return () if value is None else (value,)
+        case Column():
+            declared = column_of(key, resolved)
+            return declared.domain if declared is not None else None
+        case Call("CASE", arguments, _):
+            parts: tuple[Expr, ...] = (*arguments[1::2], arguments[-1])
+        case Call("coalesce", arguments, _):
+            parts = arguments
+        case Call("nullif", (first, _), _):
+            parts = (first,)
+        case Call(name, _, Facts(type=type_, range=(low, high), declared=True)) if (
+            name in DATE_PARTS and type_ == BIGINT
+        ):
+            return tuple(range(int(low), int(high) + 1))
+        case _:
+            return None
+    found = [values_of(part, resolved) for part in parts]
+    return None if None in found else tuple(dict.fromkeys(value for values in found for value in values or ()))
 
 
 def column_of(key: Expr, resolved: Resolved) -> catalog.Column | None:
     if not isinstance(key, Column):
         return None
-    alias, _, bare = key.name.partition(".")
-    scan = next(s for s in algebra.scans(resolved.relation) if s.alias == alias)
-    return scan.table.columns[fold(bare)]
+    found = origin(resolved.relation, key.name)
+    if found is None:
+        return None
+    declared, optional = found
+    return replace(declared, nullable=declared.nullable or optional)
+
+
+def once(values: tuple[Value, ...], type_: Type) -> tuple[Value, ...]:
+    if type_ == DOUBLE:
+        doubles = (None if v is None else float(Fraction(v)) + 0.0 for v in values if not isinstance(v, str | date))
+        return tuple(dict.fromkeys(doubles))
+    return tuple({None if v is None else algebra.literal(v, type_).sql("duckdb"): v for v in values}.values())
 
 
 def find_keys(resolved: Resolved) -> Keys:
     domains = [(f"k{i}", key.facts.type, domain_of(key, resolved)) for i, key in enumerate(resolved.keys)]
-    keys = PublicKeys(tuple((name, type_, values) for name, type_, values in domains if values is not None))
+    # One key for one value of the key's type: 0.1 and 1e-1 are the same DOUBLE, and a key that stands twice counts twice.
+    keys = PublicKeys(
+        tuple((name, type_, once(values, type_)) for name, type_, values in domains if values is not None)
+    )
     if len(keys.columns) < len(domains):  # one private column makes the whole key private
         return PrivateKeys(tuple((name, type_) for name, type_, _ in domains))
     if keys.count > MAX_KEYS:
@@ -114,19 +237,16 @@ def find_keys(resolved: Resolved) -> Keys:
 
 def rejects_null(resolved: Resolved, key: Expr) -> bool:
     """Whether WHERE visibly keeps NULL out of a key: a comparison of the key itself is never true of NULL."""
-    match resolved.relation:
-        case algebra.Filter(_, predicate):
-            return any(
-                part == Call("NOT", (algebra.call("IS NULL", key),), part.facts)
-                or (
-                    isinstance(part, Call)
-                    and part.function in ("=", "!=", "<", "<=", ">", ">=", "IN", "BETWEEN")
-                    and part.arguments[0] == key
-                )
-                for part in conjuncts(predicate)
-            )
-        case _:
-            return False
+    return any(
+        part == Call("NOT", (algebra.call("IS NULL", key),), part.facts)
+        or (
+            isinstance(part, Call)
+            and part.function in ("=", "!=", "<", "<=", ">", ">=", "IN", "BETWEEN")
+            and part.arguments[0] == key
+        )
+        for predicate in filters(resolved.relation)
+        for part in conjuncts(predicate)
+    )
 
 
 def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate]) -> exp.Select:
@@ -137,8 +257,14 @@ def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate
     """
     values = {aggregate: f"v{i}" for i, aggregate in enumerate(estimates)}
     columns = [name(f"k{i}") for i in range(len(resolved.keys))]
-    released = exp.Table(this=identifier("released"))
-    shown_values = (attempt(shown(estimates[a], a.facts.type)).as_(v, quoted=True) for a, v in values.items())
+    released: exp.Table | exp.Subquery = exp.Table(this=identifier("released"))
+    means: list[Ratio] = []
+    for estimate in estimates.values():
+        means += (mean for mean in ratios(estimate) if isinstance(estimate, Formula) and mean not in means)
+    if means:  # each stands many times in a formula
+        parts = (value_of(mean, []).as_(f"q{i}", quoted=True) for i, mean in enumerate(means))
+        released = exp.select(exp.Star(), *parts).from_(released).subquery(identifier("means"))
+    shown_values = (attempt(shown(estimates[a], a.facts.type, means)).as_(v, quoted=True) for a, v in values.items())
     base = exp.select(name("row"), *columns, *shown_values)
     if isinstance(keys, PublicKeys) and keys.columns:
         base = base.from_(keys.select().subquery(identifier("keys"))).join(released, using=[identifier("row")])
@@ -177,27 +303,72 @@ def attempt(expression: exp.Expr) -> exp.Expr:
 def linear(form: Linear) -> exp.Expr:
     """A linear form of released columns as a DOUBLE."""
     terms: list[exp.Expr] = [
-        exp.Mul(
-            this=exp.Cast(this=name(column), to=exp.DataType.build("DOUBLE")),
-            expression=algebra.literal(factor, DOUBLE),
-        )
+        exp.Mul(this=to_type(name(column), "DOUBLE"), expression=algebra.literal(factor, DOUBLE))
         for column, factor in form.terms.items()
+        if factor
     ]
+    if form.constant or not terms:
+        terms.append(algebra.literal(form.constant, DOUBLE))
     return exp.Paren(this=reduce(lambda left, right: exp.Add(this=left, expression=right), terms))
 
 
-def shown(estimate: Estimate, type_: Type) -> exp.Expr:
-    """An estimate as a value of the type that the engine gives to the exact aggregate."""
+def ratios(estimate: Estimate) -> Iterator[Ratio]:
+    match estimate:
+        case Ratio():
+            yield estimate
+        case Formula(_, parts, _, _):
+            for part in parts:
+                yield from ratios(part)
+
+
+def value_of(estimate: Estimate, means: list[Ratio]) -> exp.Expr:
+    """An estimate as a DOUBLE; some ratios are columns already."""
     match estimate:
         case Linear():
-            value = linear(estimate)
+            return linear(estimate)
+        case Ratio() if estimate in means:
+            return name(f"q{means.index(estimate)}")
         case Ratio(over, under, low, high):
             # A noisy count may be zero or negative; at least one row is what an average can be of.
             count = function("greatest", linear(under), algebra.literal(1, DOUBLE))
-            quotient = exp.Div(this=linear(over), expression=count, typed=False, safe=False)
-            value = function(
-                "least", function("greatest", quotient, algebra.literal(low, DOUBLE)), algebra.literal(high, DOUBLE)
-            )
+            return within(exp.Div(this=linear(over), expression=count, typed=False, safe=False), low, high)
+        case Formula(operation, parts, low, high):
+            sides = [value_of(part, means) for part in parts]
+    match operation:
+        case "+" | "-" | "*":
+            node = {"+": exp.Add, "-": exp.Sub, "*": exp.Mul}[operation]
+            return exp.Paren(this=node(this=sides[0], expression=sides[1]))
+        case "/":
+            quotient: exp.Expr = exp.Div(this=sides[0], expression=sides[1], typed=False, safe=False)
+            positive = exp.GT(this=sides[1].copy(), expression=algebra.literal(0, DOUBLE))
+            kept = within(quotient, low, high) if low < high else quotient
+            return exp.Case(ifs=[exp.If(this=positive, true=kept)])
+        case "sqrt":
+            return exp.Sqrt(this=sides[0])
+        case "within":
+            return within(sides[0], low, high)
+        case (
+            "sample"
+        ):  # n / (n - 1) = 1 + 1 / (n - 1), of two rows at the least; a noisy number of rows is no whole one
+            rest = exp.Paren(this=exp.Sub(this=sides[1], expression=algebra.literal(1, DOUBLE)))
+            one = algebra.literal(1, DOUBLE)
+            more = exp.Div(this=one, expression=function("greatest", rest, one.copy()), typed=False, safe=False)
+            grown = exp.Mul(this=sides[0], expression=exp.Paren(this=exp.Add(this=one.copy(), expression=more)))
+            enough = exp.GTE(this=sides[1].copy(), expression=algebra.literal(1.5, DOUBLE))
+            return exp.Case(ifs=[exp.If(this=enough, true=grown)])
+        case _:
+            assert_never(operation)
+
+
+def within(value: exp.Expr, low: Fraction, high: Fraction) -> exp.Expr:
+    """A value that is not NULL, between two ends."""
+    ends = [algebra.literal(end, DOUBLE) for end in (low, high)]
+    return function("least", function("greatest", value, ends[0]), ends[1])
+
+
+def shown(estimate: Estimate, type_: Type, means: list[Ratio]) -> exp.Expr:
+    """An estimate as a value of the type that the engine gives to the exact aggregate."""
+    value = value_of(estimate, means)
     if type_ == DOUBLE:
         return value
     rounded = exp.Round(this=value, decimals=exp.Literal.number(type_.scale))
@@ -205,11 +376,14 @@ def shown(estimate: Estimate, type_: Type) -> exp.Expr:
 
 
 def notes(resolved: Resolved, keys: Keys, summands: list[Summand]) -> tuple[str, ...]:
-    result = [
-        f"values of {describe(s.value)} were clipped to {float(s.low):g} .. {float(s.high):g}"
+    clipped = (
+        f"values of {describe(axis.value)} were clipped to {float(axis.low):g} .. {float(axis.high):g}"
+        + ("" if axis.value.facts.declared and axis.value.facts.range else " (chosen privately: no range is declared)")
         for s in summands
-        if s.pair and s.value is not None
-    ]
+        for axis in s.axes
+        if axis.degree
+    )
+    result = list(dict.fromkeys(clipped))
     for key in resolved.keys if isinstance(keys, PublicKeys) else ():
         declared = column_of(key, resolved)
         if declared is not None and declared.domain is not None:

@@ -1,59 +1,50 @@
 //! The rounded Gaussian distribution.
 
+use std::sync::LazyLock;
+
+use num_bigint::BigUint;
+
 use crate::Scale;
 use crate::bits::Bits;
-use crate::lazy::{Lazy, below, coin};
-use crate::run::{even_run, exp_minus_half};
-use crate::scale::Real;
+use crate::exp::{Enclosure, Ratio, exp_minus};
+use crate::lazy::{Lazy, below};
+use crate::noise::{Sampler, signed};
+use crate::run::even_run;
+use crate::scale::{Cut, Real};
+use crate::table::{Law, Table};
 
-/// # Needs
-///
-/// Nothing.
-///
-/// # Gives
-///
-/// k >= 0 with weight exp(-k^2 / 2), up to rounds that give None.
-///
-/// # Proof
-///
-/// k successes of probability e^-1/2 before the first failure have weight e^(-k / 2), and k (k - 1)
-/// further ones have e^(-k (k - 1) / 2): the product is e^(-k^2 / 2).
-///
-/// # Checked
-///
-/// `gaussian::tests::whole_part_is_exact`.
-fn whole(bits: &mut impl Bits) -> Option<u64> {
-    let mut k = 0;
-    while exp_minus_half(bits) {
-        k += 1;
+/// The density of |N(0, 1)| at the left end of its bins of width 1/64, up to a factor.
+struct Bins;
+
+impl Law for Bins {
+    fn weight(&self, j: u64, precision: u32) -> Enclosure {
+        exp_minus(&Ratio { over: BigUint::from(j).pow(2), under: 8192_u32.into() }, precision)
     }
-    (1..k).all(|_| (0..k).all(|_| exp_minus_half(bits))).then_some(k)
 }
 
+static BINS: LazyLock<Table<Bins>> = LazyLock::new(|| Table::new(Bins, 640, 63));
+
 /// # Needs
 ///
-/// x in [0, 1).
+/// x in [0, 1); `i` uniform below 2 n.
 ///
 /// # Gives
 ///
-/// True with probability exp(-x (2k + x) / 2).
+/// True with probability exp(-(j x + x^2 / 2) / n).
 ///
 /// # Proof
 ///
-/// A uniform integer i in 0..2k + 2 plus a uniform real w is below 2k + x with probability
-/// p = (2k + x) / (2k + 2): surely for i < 2k, if w < x for i = 2k, never for i = 2k + 1. So each of
-/// the k + 1 runs is even with probability exp(-x p), and all are with exp(-(k + 1) x p).
+/// That is exp(-x p) with p = (2 j + x) / 2 n. A uniform integer below 2 n plus a uniform real w is below
+/// 2 j + x with probability p, and w matters only if the integer is 2 j. The first such integer is `i`.
 ///
 /// # Checked
 ///
 /// `gaussian::tests::fraction_is_exact`.
-fn accept(k: u64, x: &mut Lazy, bits: &mut impl Bits) -> bool {
-    (0..=k).all(|_| {
-        even_run(x, bits, |x, bits| match below(2 * k + 2, bits) {
-            i if i < 2 * k => true,
-            i if i == 2 * k => Lazy::new(bits).less(x, bits),
-            _ => false,
-        })
+fn accept(n: u64, j: u64, i: u64, x: &mut Lazy, bits: &mut impl Bits) -> bool {
+    let mut first = Some(i);
+    even_run(x, bits, |x, bits| match first.take().unwrap_or_else(|| below(2 * n, bits)) {
+        i if i == 2 * j => Lazy::new(bits).less(x, bits),
+        i => i < 2 * j,
     })
 }
 
@@ -70,57 +61,124 @@ fn accept(k: u64, x: &mut Lazy, bits: &mut impl Bits) -> bool {
 ///
 /// # Proof
 ///
-/// By [`whole`] and [`accept`], a round that succeeds gives k + x with density proportional to
-/// exp(-k^2 / 2) exp(-x (2k + x) / 2) = exp(-(k + x)^2 / 2), the half-normal one (Karney 2016,
-/// algorithm N). Multiplied by the scale and by a fair sign it is N(0, scale^2); rounding commutes
-/// with the sign but at ties, of probability zero.
+/// Bin j and a uniform x that [`accept`] keeps with n = 64^2 have density proportional to
+/// exp(-j^2 / 2n) exp(-(j x + x^2 / 2) / n) = exp(-((j + x) / 64)^2 / 2): that of |N(0, 1)| at
+/// (j + x) / 64. Multiplied by the scale and by a fair sign it is N(0, scale^2); rounding commutes with
+/// the sign but at ties, of probability zero. Where the first integer of [`accept`] exceeds 2 j, it keeps
+/// x without a look at it; then 51 bits of x mostly decide the rounding, and if not, more are drawn.
 ///
 /// # Checked
 ///
-/// `gaussian::tests::extreme_scales`, `tests/test_mechanisms.py`.
-pub fn gaussian(scale: Scale, bits: &mut impl Bits) -> Option<i128> {
-    loop {
-        let Some(whole) = whole(bits) else { continue };
-        let mut fraction = Lazy::new(bits);
-        if accept(whole, &mut fraction, bits) {
-            let size = Real { whole, fraction }.round_times(scale, bits)?;
-            let size = i128::try_from(size).ok()?;
-            return Some(if coin(bits) { -size } else { size });
+/// `gaussian::tests::fast_and_slow_agree`, `tests/test_mechanisms.py`.
+pub struct Gaussian {
+    scale: Scale,
+    cut: Cut,
+    bins: &'static Table<Bins>,
+}
+
+impl Gaussian {
+    pub fn new(scale: Scale) -> Self {
+        Self { scale, cut: scale.cut(51 + 6 - 1), bins: &BINS }
+    }
+}
+
+impl Sampler<2> for Gaussian {
+    #[inline]
+    fn fast(&self, [first, second]: [u64; 2]) -> Option<i64> {
+        let (i, x) = split(second);
+        let j = self.bins.fast(first)?;
+        if i <= 2 * j {
+            return None; // else j < 2^12
+        }
+        let twice = self.cut.floor(j << 51 | x)?;
+        Some(signed(twice.wrapping_add(1) / 2, first & 1 == 1))
+    }
+
+    #[cold]
+    fn slow(&self, words: [u64; 2], bits: &mut impl Bits) -> Option<i128> {
+        let [mut first, mut second] = words;
+        loop {
+            let (i, x) = split(second);
+            if let Some(j) = self.bins.slow(first, bits) {
+                let mut x = Lazy::starting(x, 51, bits);
+                if accept(1 << 12, j, i, &mut x, bits) {
+                    let size =
+                        Real { whole: j, fraction: x }.round_times(self.scale.times(-6), bits)?;
+                    let size = i128::try_from(size).ok()?;
+                    return Some(if first & 1 == 1 { -size } else { size });
+                }
+            }
+            [first, second] = [bits.word(), bits.word()];
+            if let Some(noise) = self.fast([first, second]) {
+                return Some(noise.into());
+            }
         }
     }
+}
+
+/// 13 bits for [`accept`] and 51 of x.
+#[inline]
+fn split(word: u64) -> (u64, u64) {
+    (word >> 51, word & ((1 << 51) - 1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bits::Entropy;
-    use crate::tape::assert_encloses;
-
-    #[test]
-    fn whole_part_is_exact() {
-        let stop = 1.0 - (-0.5_f64).exp();
-        assert_encloses(1, 20, 0.13, stop, |bits| whole(bits) == Some(0));
-        assert_encloses(1, 20, 0.13, stop * (-0.5_f64).exp(), |bits| whole(bits) == Some(1));
-        assert_encloses(1, 20, 0.13, stop * (-2_f64).exp(), |bits| whole(bits) == Some(2));
-    }
+    use crate::tape::{Tape, assert_encloses};
 
     #[test]
     fn fraction_is_exact() {
-        // Over a uniform x, by the midpoint rule. The integer below 2k + 2 takes k + 1 bits.
-        for (k, width, depth, open) in [(0_u32, 1, 20, 0.013), (1, 2, 10, 0.13)] {
-            let density = |x: f64| (-x * (2.0 * f64::from(k) + x) / 2.0).exp();
+        // Over a uniform x, by the midpoint rule, with one bin for each unit or two.
+        for (n, width, j, open) in [(1_u32, 1, 0_u32, 0.014), (4, 3, 0, 0.014), (4, 3, 3, 0.18)] {
+            let density = |x: f64| (-x * (f64::from(j) + x / 2.0) / f64::from(n)).exp();
             let integral =
                 (0..1000).map(|i| density((f64::from(i) + 0.5) / 1e3)).sum::<f64>() / 1e3;
-            assert_encloses(width, depth, open, integral, |bits| {
-                accept(k.into(), &mut Lazy::new(bits), bits)
+            assert_encloses(width, 20 / width as usize, open, integral, |bits| {
+                let i = below(2 * u64::from(n), bits);
+                accept(n.into(), j.into(), i, &mut Lazy::new(bits), bits)
             });
+        }
+    }
+
+    #[test]
+    fn fast_and_slow_agree() {
+        let mut bits = Entropy::new().unwrap();
+        let mut fast = 0;
+        for exponent in -200..=80 {
+            let sampler = Gaussian::new(Scale::new(2_f64.powi(exponent) * 1.377).unwrap());
+            for _ in 0..100 {
+                let words = [bits.word(), bits.word()];
+                let slow = sampler.slow(words, &mut Tape::new(&[bits.word()]));
+                if let Some(noise) = sampler.fast(words) {
+                    assert_eq!(Some(noise.into()), slow);
+                    fast += 1;
+                }
+            }
+        }
+        assert!((15_000..28_000).contains(&fast));
+    }
+
+    #[test]
+    fn published_weights() {
+        for (j, published) in [
+            (0, 228_549_907_379_051_094),
+            (1, 228_522_009_923_195_706),
+            (64, 138_622_526_099_877_125),
+            (256, 76_669_952_536_252),
+        ] {
+            assert!((2 * BINS.floors[j]).abs_diff(published) < 100);
         }
     }
 
     #[test]
     fn extreme_scales() {
         let mut bits = Entropy::new().unwrap();
-        let mut draw = |exponent| gaussian(Scale::new(2_f64.powi(exponent)).unwrap(), &mut bits);
+        let mut draw = |exponent| {
+            let words = [bits.word(), bits.word()];
+            Gaussian::new(Scale::new(2_f64.powi(exponent)).unwrap()).slow(words, &mut bits)
+        };
         for _ in 0..100 {
             assert_eq!(draw(-200), Some(0));
             assert_eq!(draw(-40), Some(0));

@@ -12,7 +12,17 @@ pub struct Lazy {
 
 impl Lazy {
     pub fn new(bits: &mut impl Bits) -> Self {
-        Self { first: bits.word(), rest: Vec::new() }
+        Self::of(bits.word())
+    }
+
+    /// A uniform with this first digit.
+    pub fn of(first: u64) -> Self {
+        Self { first, rest: Vec::new() }
+    }
+
+    /// A uniform whose first bits are the last `count` of `known`, fewer than 64.
+    pub fn starting(known: u64, count: u32, bits: &mut impl Bits) -> Self {
+        Self::of(known << (64 - count) | bits.word() >> count)
     }
 
     /// Digit `i` after the point.
@@ -24,10 +34,6 @@ impl Lazy {
             self.rest.push(bits.word());
         }
         self.rest[i - 1]
-    }
-
-    pub fn below_half(&self) -> bool {
-        self.first >> 63 == 0
     }
 
     /// Whether `self < other`, decided by the first digit that differs.

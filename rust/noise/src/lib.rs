@@ -5,30 +5,52 @@
 
 #![forbid(unsafe_code)]
 
+mod bernoulli;
 mod bits;
+mod choice;
+mod exp;
 mod gaussian;
 mod laplace;
 mod lazy;
+mod noise;
+mod noisy_max;
+mod parallel;
+mod partition;
+mod quantile;
+mod response;
 mod run;
 mod scale;
+mod select;
+mod sliced;
+mod table;
+mod tabled;
 #[cfg(test)]
 mod tape;
+mod truncated;
 
 use std::fmt;
 
-use bits::Entropy;
+pub use bernoulli::flips;
+pub use choice::choose;
+use gaussian::Gaussian;
+use laplace::Laplace;
+use noise::{MAX_EXACT, Sampler, add_each};
+use parallel::in_parallel;
+pub use partition::show;
+pub use quantile::quantile;
+pub use response::respond;
 pub use scale::Scale;
-
-/// The largest exact value that may be noised.
-const MAX_EXACT: u128 = 1 << 120;
-
-/// Noisy values are below this: they have at most 38 decimal digits.
-const NOISY_END: u128 = 10_u128.pow(38);
+pub use select::{Selection, select};
+use truncated::Truncated;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// P(k) proportional to exp(-|k| / scale).
     Laplace,
+    /// The same, by operations and addresses that do not depend on it; for scales up to 2^50.
+    Sliced,
+    /// The same, among |k| up to a bound.
+    Truncated(u64),
     /// N(0, scale^2), rounded to the nearest integer.
     Gaussian,
 }
@@ -39,15 +61,31 @@ pub enum Error {
     Scale,
     Exact,
     Noisy,
+    Rate,
+    Weights,
+    Chance,
+    Bound,
+    Category,
+    Delta,
     Entropy,
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Scale => "a noise scale must lie between 2^-200 and 2^100",
+            Self::Scale => {
+                "a noise scale must lie between 2^-200 and 2^100, or 2^50 for sliced noise"
+            }
             Self::Exact => "an exact value is larger than 2^120",
             Self::Noisy => "a noisy value has more than 38 digits",
+            Self::Rate => "a rate must be finite and above zero",
+            Self::Weights => {
+                "each of the candidates, at least one, needs a weight from 1 to 2^128 - 1"
+            }
+            Self::Chance => "a probability must lie between 0 and 1",
+            Self::Bound => "a bound on the noise must lie between 0 and 2^62",
+            Self::Category => "an answer is not one of the k, at least 2, categories",
+            Self::Delta => "delta must lie between 0 and 1, and epsilon not be too small beside it",
             Self::Entropy => "the operating system gave no random bits",
         })
     }
@@ -81,23 +119,44 @@ impl std::error::Error for Error {}
 /// # Errors
 ///
 /// [`Error::Exact`] before any noise is drawn, [`Error::Entropy`], [`Error::Noisy`].
-pub fn add_noise(mechanism: Mechanism, scale: Scale, exact: Vec<i128>) -> Result<Vec<i128>, Error> {
-    if exact.iter().any(|value| value.unsigned_abs() > MAX_EXACT) {
+pub fn add_noise(
+    mechanism: Mechanism,
+    scale: Scale,
+    mut values: Vec<i128>,
+) -> Result<Vec<i128>, Error> {
+    if values.iter().any(|value| value.unsigned_abs() > MAX_EXACT) {
         return Err(Error::Exact);
     }
-    let draw = match mechanism {
-        Mechanism::Laplace => laplace::laplace,
-        Mechanism::Gaussian => gaussian::gaussian,
-    };
-    let mut bits = Entropy::new()?;
-    exact.into_iter().map(|value| add(value, draw(scale, &mut bits))).collect()
+    let (n, float) = (values.len(), scale.float());
+    match mechanism {
+        Mechanism::Laplace => match tabled::laplace(float, n) {
+            Some(table) => add_all(&mut values, &table),
+            None => add_all(&mut values, &Laplace::new(scale)),
+        },
+        Mechanism::Sliced => add_sliced(&mut values, scale),
+        Mechanism::Truncated(bound) => add_all(&mut values, &Truncated::new(scale, bound)?),
+        Mechanism::Gaussian => match tabled::gaussian(float, n) {
+            Some(table) => add_all(&mut values, &table),
+            None => add_all(&mut values, &Gaussian::new(scale)),
+        },
+    }?;
+    Ok(values)
 }
 
-fn add(value: i128, noise: Option<i128>) -> Result<i128, Error> {
-    noise
-        .and_then(|noise| value.checked_add(noise))
-        .filter(|noisy| noisy.unsigned_abs() < NOISY_END)
-        .ok_or(Error::Noisy)
+fn add_all<const W: usize>(values: &mut [i128], sampler: &impl Sampler<W>) -> Result<(), Error> {
+    in_parallel(values, |values, bits| add_each(values, sampler, bits))
+}
+
+fn add_sliced(values: &mut [i128], scale: Scale) -> Result<(), Error> {
+    let sliced = sliced::sliced(scale)?;
+    in_parallel(values, |values, bits| {
+        for values in values.chunks_mut(sliced::LANES) {
+            for (value, noise) in values.iter_mut().zip(sliced.draw(bits)) {
+                *value += i128::from(noise);
+            }
+        }
+        Ok(())
+    })
 }
 
 #[cfg(test)]
@@ -129,12 +188,5 @@ mod tests {
         for value in [LIMIT + 1, -LIMIT - 1, i128::MAX, i128::MIN] {
             assert_eq!(noised(Mechanism::Laplace, 1.0, &[0, value]), Err(Error::Exact));
         }
-        let end = 10_i128.pow(38);
-        assert_eq!(add(LIMIT, Some(end - LIMIT - 1)), Ok(end - 1));
-        assert_eq!(add(LIMIT, Some(end - LIMIT)), Err(Error::Noisy));
-        assert_eq!(add(-LIMIT, Some(LIMIT - end)), Err(Error::Noisy));
-        assert_eq!(add(LIMIT, Some(i128::MAX)), Err(Error::Noisy));
-        assert_eq!(add(-LIMIT, Some(i128::MAX)), Err(Error::Noisy)); // so must None be, for any value
-        assert_eq!(add(-LIMIT, None), Err(Error::Noisy));
     }
 }

@@ -26,6 +26,62 @@ impl Scale {
         let exponent = i32::try_from(biased).map_err(|_| Error::Scale)? - 1023 - 52;
         Ok(Self { mantissa: 1 << 52 | fraction, exponent })
     }
+
+    /// What it was made from.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss)] // none: 53 bits
+    pub fn float(self) -> f64 {
+        self.mantissa as f64 * 2_f64.powi(self.exponent)
+    }
+
+    /// This scale times 2^power.
+    #[must_use]
+    pub fn times(self, power: i32) -> Self {
+        Self { exponent: self.exponent + power, ..self }
+    }
+
+    /// How to multiply with reals that are known to this many binary digits.
+    #[must_use]
+    pub fn cut(self, digits: i32) -> Cut {
+        let shift = u32::try_from(digits - self.exponent - 64);
+        Cut {
+            mantissa: self.mantissa,
+            shift: shift.map_or(0, |shift| shift.min(63)),
+            small: shift.is_ok(),
+        }
+    }
+
+    /// floor(low 2^-shift) for the low end of a product whose high end is below low + mantissa.
+    fn decide(self, low: u128, digits: i32) -> Option<u128> {
+        let high = low + u128::from(self.mantissa - 1);
+        let shift = u32::try_from(digits - self.exponent).ok()?;
+        let floor = |end: u128| end.checked_shr(shift).unwrap_or(0);
+        (floor(low) == floor(high)).then(|| floor(low))
+    }
+}
+
+/// A scale, prepared for products of which no bit counts that is not in the upper of two words.
+#[derive(Clone, Copy)]
+pub struct Cut {
+    mantissa: u64,
+    shift: u32,
+    small: bool,
+}
+
+impl Cut {
+    /// floor(scale * x) for a real x in [y, y + 1) 2^-digits, y < 2^63; None if that does not decide it.
+    ///
+    /// The product is in [m y, m y + m). With m < 2^53 its upper word is below 2^52, so shifts by 63 and
+    /// by more give the same.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation)] // the upper word is meant
+    pub fn floor(self, y: u64) -> Option<u64> {
+        let low = u128::from(self.mantissa) * u128::from(y);
+        let high = low.wrapping_add(u128::from(self.mantissa.wrapping_sub(1)));
+        let (low, high) = ((low >> 64) as u64, (high >> 64) as u64);
+        let floor = low.wrapping_shr(self.shift);
+        (self.small && floor == high.wrapping_shr(self.shift)).then_some(floor)
+    }
 }
 
 /// The non-negative real `whole + fraction`.
@@ -48,21 +104,16 @@ impl Real {
 
     /// round(scale * self) = floor((floor(2 * scale * self) + 1) / 2), or None from 2^127 on.
     pub fn round_times(&mut self, scale: Scale, bits: &mut impl Bits) -> Option<u128> {
-        let twice = Scale { exponent: scale.exponent + 1, ..scale };
-        Some(self.floor_times(twice, bits)?.div_ceil(2))
+        Some(self.floor_times(scale.times(1), bits)?.div_ceil(2))
     }
 
-    /// The first digit alone, in machine words; None if it does not fit or does not decide.
+    /// The first digit alone; None if it does not fit or does not decide.
     fn floor_fast(&mut self, scale: Scale, bits: &mut impl Bits) -> Option<u128> {
         if self.whole >> 11 != 0 {
-            return None; // below, m < 2^53 and y + 1 <= 2^75
+            return None; // else the product with the mantissa is below 2^64, and the sum below 2^128
         }
-        let y = u128::from(self.whole) << 64 | u128::from(self.fraction.digit(0, bits));
-        let low = u128::from(scale.mantissa) * y;
-        let high = low + u128::from(scale.mantissa - 1);
-        let shift = u32::try_from(64 - scale.exponent).ok()?;
-        let floor = |product: u128| product.checked_shr(shift).unwrap_or(0);
-        (floor(low) == floor(high)).then(|| floor(low))
+        let low = u128::from(scale.mantissa) * u128::from(self.fraction.digit(0, bits));
+        scale.decide((u128::from(scale.mantissa * self.whole) << 64) + low, 64)
     }
 
     fn floor_slow(&mut self, scale: Scale, bits: &mut impl Bits) -> Option<u128> {
@@ -97,10 +148,7 @@ mod tests {
     #[test]
     fn a_scale_is_exact_and_in_range() {
         for value in [2_f64.powi(-200), 2_f64.powi(-40), 0.3, 1.0, 7.5, 1e300_f64.powf(0.1)] {
-            let Scale { mantissa, exponent } = scale(value);
-            #[allow(clippy::cast_precision_loss)]
-            let again = mantissa as f64 * 2_f64.powi(exponent);
-            assert_eq!(again.to_bits(), value.to_bits());
+            assert_eq!(scale(value).float().to_bits(), value.to_bits());
         }
         assert_eq!(scale(2_f64.powi(100)), Scale { mantissa: 1 << 52, exponent: 48 });
         let (low, high) = (2_f64.powi(-200).next_down(), 2_f64.powi(100).next_up());

@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Decimal128Type;
-use arrow_array::{Array, ArrayRef, Decimal128Array, RecordBatch, RecordBatchReader, StructArray};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Decimal128Array, RecordBatch, RecordBatchReader, StructArray,
+    UInt64Array,
+};
 use arrow_schema::{DataType, Field, Schema};
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
-use dpsql_noise::{Mechanism, Scale};
+use dpsql_noise::{Mechanism, Scale, Selection};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use pyo3_arrow::PyRecordBatchReader;
@@ -59,17 +62,182 @@ fn add_noise(
     let py = exact.py();
     let mechanism = match mechanism {
         "laplace" => Mechanism::Laplace,
+        "sliced_laplace" => Mechanism::Sliced,
         "gaussian" => Mechanism::Gaussian,
         _ => return Err(Failure::Mechanism.into()),
     };
     let scales = scales.iter().map(|scale| Scale::new(*scale)).collect::<Result<Vec<_>, _>>();
     let scales = scales.map_err(Failure::Noise)?;
-    let reader = exact
-        .extract()
-        .and_then(PyRecordBatchReader::into_reader)
-        .map_err(|error| Failure::raised(py, error))?;
+    let reader = reader_of(exact)?;
     // The engine may need the GIL while it fills the stream, so reading is done without it as well.
     Ok(py.detach(|| release(reader, mechanism, &scales, threshold))?)
+}
+
+/// Adds discrete Laplace noise of magnitude at most `bound`.
+#[pyfunction]
+fn add_truncated(exact: &Bound<PyAny>, scale: f64, bound: u64) -> PyResult<Noisy> {
+    let scale = Scale::new(scale).map_err(Failure::Noise)?;
+    let reader = reader_of(exact)?;
+    let mechanism = Mechanism::Truncated(bound);
+    Ok(exact.py().detach(|| release(reader, mechanism, &[scale], None))?)
+}
+
+/// For each list of weights, chooses row i of its own with probability proportional to
+/// `weights[i] * exp(rate * score)`.
+#[pyfunction]
+fn choose(exact: &Bound<PyAny>, rate: f64, weights: &Bound<PyAny>) -> PyResult<Vec<usize>> {
+    let weights: Vec<Vec<u128>> =
+        weights.extract().map_err(|_| Failure::Noise(dpsql_noise::Error::Weights))?;
+    let reader = reader_of(exact)?;
+    Ok(exact.py().detach(|| {
+        let scores = one_vector(reader)?;
+        let mut scores = scores.as_slice();
+        if scores.len() != weights.iter().map(Vec::len).sum::<usize>() {
+            return Err(Failure::Noise(dpsql_noise::Error::Weights));
+        }
+        let mut chosen = Vec::with_capacity(weights.len());
+        for weights in weights {
+            let (own, rest) = scores.split_at(weights.len());
+            chosen.push(dpsql_noise::choose(rate, own, &weights)?);
+            scores = rest;
+        }
+        Ok(chosen)
+    })?)
+}
+
+/// Chooses a cell for the quantile `over / under`.
+#[pyfunction]
+fn quantile(
+    exact: &Bound<PyAny>,
+    over: u64,
+    under: u64,
+    epsilon: f64,
+    widths: &Bound<PyAny>,
+) -> PyResult<usize> {
+    let widths: Vec<u128> =
+        widths.extract().map_err(|_| Failure::Noise(dpsql_noise::Error::Weights))?;
+    let reader = reader_of(exact)?;
+    Ok(exact.py().detach(|| {
+        let rows = one_vector(reader)?;
+        Ok::<_, Failure>(dpsql_noise::quantile(epsilon, over, under, &widths, &rows)?)
+    })?)
+}
+
+/// Replaces each of the answers 0 .. k - 1 by randomized response.
+#[pyfunction]
+fn respond(exact: &Bound<PyAny>, k: u64, epsilon: f64) -> PyResult<Noisy> {
+    let reader = reader_of(exact)?;
+    Ok(exact.py().detach(|| {
+        let answers = dpsql_noise::respond(epsilon, k, one_vector(reader)?)?;
+        let answers = Decimal128Array::from(answers).with_data_type(INTEGER);
+        let columns: [(_, ArrayRef); 1] = [("answer", Arc::new(answers))];
+        RecordBatch::try_from_iter(columns).map(Noisy).map_err(|_| Failure::Columns)
+    })?)
+}
+
+/// Keeps the keys of the rows that optimal partition selection shows, from the persons in the last column.
+#[pyfunction]
+fn show(exact: &Bound<PyAny>, epsilon: f64, delta: f64) -> PyResult<Noisy> {
+    let reader = reader_of(exact)?;
+    Ok(exact.py().detach(|| {
+        let schema = reader.schema();
+        let keys: Vec<_> = (0..schema.fields().len().saturating_sub(1)).collect();
+        if keys.is_empty() || *schema.field(keys.len()).data_type() != INTEGER {
+            return Err(Failure::Keys);
+        }
+        let schema = Arc::new(schema.project(&keys).map_err(|_| Failure::Keys)?);
+        let mut shown = Vec::new();
+        for batch in reader {
+            let exact = batch.map_err(|_| Failure::Stream)?;
+            let persons = integers_of(exact.column(keys.len()))?;
+            let mask = dpsql_noise::show(epsilon, delta, &persons)?.into();
+            let exact = exact.project(&keys).map_err(|_| Failure::Keys)?;
+            shown.push(filter_record_batch(&exact, &mask).map_err(|_| Failure::Keys)?);
+        }
+        Ok(Noisy(concat_batches(&schema, &shown).map_err(|_| Failure::Stream)?))
+    })?)
+}
+
+/// n independent events of probability `over / under`, or exp(-over / under).
+#[pyfunction]
+#[pyo3(signature = (over, under, n, *, exp=false))]
+fn flips(py: Python, over: u128, under: u128, n: usize, exp: bool) -> PyResult<Noisy> {
+    Ok(py.detach(|| {
+        let events = BooleanArray::from(dpsql_noise::flips(over, under, exp, n)?);
+        let columns: [(_, ArrayRef); 1] = [("event", Arc::new(events))];
+        RecordBatch::try_from_iter(columns).map(Noisy).map_err(|_| Failure::Columns)
+    })?)
+}
+
+/// Chooses from each vector of scores the places of the largest noisy ones.
+#[pyfunction]
+#[pyo3(signature = (exact, noise, rate, k=1))]
+fn select(exact: &Bound<PyAny>, noise: &str, rate: f64, k: usize) -> PyResult<Noisy> {
+    let selection = match (noise, k) {
+        ("gumbel", 1..) => Selection::Gumbel(k),
+        ("exponential", 1) => Selection::Exponential,
+        ("laplace", 1) => Selection::Laplace,
+        _ => return Err(Failure::Selection.into()),
+    };
+    let reader = reader_of(exact)?;
+    Ok(exact.py().detach(|| {
+        let (scores, ends) = scores_of(reader)?;
+        let ends = ends.unwrap_or_else(|| vec![scores.len()]);
+        let places = dpsql_noise::select(selection, rate, &scores, &ends)?;
+        let mut vectors = Vec::with_capacity(places.len());
+        let mut start = 0;
+        for (vector, end) in (0..).zip(ends) {
+            vectors.resize(vectors.len() + k.min(end - start), vector);
+            start = end;
+        }
+        let columns: [(_, ArrayRef); 2] = [
+            ("vector", Arc::new(UInt64Array::from(vectors))),
+            ("place", Arc::new(UInt64Array::from(places))),
+        ];
+        RecordBatch::try_from_iter(columns).map(Noisy).map_err(|_| Failure::Columns)
+    })?)
+}
+
+fn one_vector(reader: Reader) -> Result<Vec<i128>, Failure> {
+    match scores_of(reader)? {
+        (scores, None) => Ok(scores),
+        _ => Err(Failure::Scores),
+    }
+}
+
+/// All scores, and where the vectors end if each row is one.
+fn scores_of(reader: Reader) -> Result<(Vec<i128>, Option<Vec<usize>>), Failure> {
+    let schema = reader.schema();
+    let [field] = &schema.fields()[..] else { return Err(Failure::Scores) };
+    let (mut scores, mut ends) = (Vec::new(), Vec::new());
+    let listed = match field.data_type() {
+        DataType::List(item) if *item.data_type() == INTEGER => true,
+        kind if *kind == INTEGER => false,
+        _ => return Err(Failure::Scores),
+    };
+    for batch in reader {
+        let batch = batch.map_err(|_| Failure::Stream)?;
+        if !listed {
+            scores.extend(integers_of(batch.column(0))?);
+            continue;
+        }
+        let lists = batch.column(0).as_list::<i32>();
+        if lists.null_count() != 0 {
+            return Err(Failure::Null);
+        }
+        for list in lists.iter().flatten() {
+            scores.extend(integers_of(&list)?);
+            ends.push(scores.len());
+        }
+    }
+    Ok((scores, listed.then_some(ends)))
+}
+
+fn reader_of(exact: &Bound<PyAny>) -> Result<Reader, Failure> {
+    exact
+        .extract()
+        .and_then(PyRecordBatchReader::into_reader)
+        .map_err(|error| Failure::raised(exact.py(), error))
 }
 
 fn release(
@@ -95,7 +263,7 @@ fn release(
         let exact = batch.map_err(|_| Failure::Stream)?;
         let mut columns = exact.columns()[..keys].to_vec();
         for (index, scale) in scales.iter().enumerate() {
-            let exact = integers_of(&exact, keys + index)?;
+            let exact = integers_of(exact.column(keys + index))?;
             let noisy = dpsql_noise::add_noise(mechanism, *scale, exact)?;
             columns.push(Arc::new(Decimal128Array::from(noisy).with_data_type(INTEGER)));
         }
@@ -112,8 +280,7 @@ fn release(
     Ok(Noisy(concat_batches(&schema, &shown).map_err(|_| Failure::Stream)?))
 }
 
-fn integers_of(batch: &RecordBatch, column: usize) -> Result<Vec<i128>, Failure> {
-    let array = batch.column(column);
+fn integers_of(array: &ArrayRef) -> Result<Vec<i128>, Failure> {
     if array.null_count() != 0 {
         return Err(Failure::Null);
     }
@@ -123,5 +290,5 @@ fn integers_of(batch: &RecordBatch, column: usize) -> Result<Vec<i128>, Failure>
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::{Noisy, add_noise};
+    use super::{Noisy, add_noise, add_truncated, choose, flips, quantile, respond, select, show};
 }

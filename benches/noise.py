@@ -1,0 +1,109 @@
+"""How fast the exact noise is beside numpy's insecure one, and OpenDP's, in one run.
+
+python benches/noise.py [--quick] [--json]
+
+Each figure is a ratio of rates on one core, numpy or OpenDP being 1; `threads_speedup` is two cores over one.
+OpenDP is heavy, so it is no dependency of ours: `pip install opendp==0.16.0` into the environment first, else its
+figures are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql._native import add_noise, select
+
+Mechanism = Literal["laplace", "gaussian"]
+LIKE = {"gaussian": "normal", "laplace": "laplace"}
+SCALES = (1.0, 4.2, 30.0, 1e3, 1e6, 1e9)
+BITS = {"gaussian": 130, "laplace": 135, "tabled": 64}  # random bits for each sample, from the rates of rejection
+
+
+def seconds(run: Callable[[], object], times: int) -> float:
+    """The least of many: what others do on the machine only adds."""
+    best = float("inf")
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def zeros(n: int) -> Any:
+    return pa.table({"v": pa.array(np.zeros(n, dtype=np.int64)).cast(pa.decimal128(38, 0))})
+
+
+def opendp(mechanism: Mechanism, scale: float, n: int) -> Callable[[], object] | None:
+    try:
+        import opendp.prelude as dp
+    except ImportError:
+        return None
+    dp.enable_features("contrib")
+    space = (
+        dp.vector_domain(dp.atom_domain(T="i64")),
+        dp.l1_distance(T="i64") if mechanism == "laplace" else dp.l2_distance(T="f64"),
+    )
+    made = dp.m.make_laplace(*space, scale) if mechanism == "laplace" else dp.m.make_gaussian(*space, scale)
+    data = [0] * n
+    return lambda: made(data)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="end within a minute")
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    options = parser.parse_args()
+    times, n = (20, 100_000) if options.quick else (200, 100_000)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[:1])
+    draw, figures, column = np.random.default_rng(), {}, zeros(n)
+    for mechanism in ("gaussian", "laplace"):
+        ratios = {}
+        for scale in SCALES:
+            numpy = seconds(partial(getattr(draw, LIKE[mechanism]), 0, scale, n), times)
+            ours = seconds(partial(add_noise, column, mechanism, [scale]), times)
+            ratios[scale] = numpy / ours
+            print(
+                f"{mechanism} {scale:<8g} {n / ours / 1e6:6.1f} M/s, numpy {n / numpy / 1e6:6.1f} M/s: {numpy / ours:5.2f} x"
+            )
+        figures[f"{mechanism}_vs_numpy"] = min(ratios.values())
+        few = 2_000
+        if theirs := opendp(mechanism, 4.2, few):
+            ours = seconds(partial(add_noise, column, mechanism, [4.2]), times) / n
+            figures[f"{mechanism}_vs_opendp"] = seconds(theirs, 3) / few / ours
+    scores = np.random.default_rng().integers(0, 100, 1_000_000)
+    table = pa.table({"v": pa.array(scores).cast(pa.decimal128(38, 0))})
+    numpy = seconds(lambda: np.argmax(scores + np.random.gumbel(size=len(scores))), 5)
+    for noise in ("gumbel", "exponential", "laplace"):
+        figures[f"noisy_max_{noise}_vs_numpy"] = numpy / seconds(partial(select, table, noise, 1.0), 5)
+    figures["noisy_max_vs_numpy"] = figures["noisy_max_gumbel_vs_numpy"]
+    # So many at one scale that a table of it pays: one word for each.
+    many, least = zeros(2_000_000), times // 5
+    for mechanism in ("gaussian", "laplace"):
+        numpy = seconds(partial(getattr(draw, LIKE[mechanism]), 0, 2.0, 2_000_000), least)
+        figures[f"tabled_{mechanism}_vs_numpy"] = numpy / seconds(partial(add_noise, many, mechanism, [2.0]), least)
+    figures["tabled_vs_numpy"] = min(figures["tabled_gaussian_vs_numpy"], figures["tabled_laplace_vs_numpy"])
+    numpy = seconds(partial(draw.laplace, 0, 30.0, 2_000_000), least)
+    figures["sliced_vs_numpy"] = numpy / seconds(partial(add_noise, many, "sliced_laplace", [30.0]), least)
+    one = seconds(partial(add_noise, many, "gaussian", [1e3]), least)
+    os.sched_setaffinity(0, cores[:2])
+    figures["threads_speedup"] = one / seconds(partial(add_noise, many, "gaussian", [1e3]), least)
+    os.sched_setaffinity(0, cores)
+    for name, figure in figures.items():
+        print(f"{name:<32} {figure:8.2f}")
+    print("random bits per sample:", BITS)
+    if options.json:
+        print(json.dumps({name: round(figure, 3) for name, figure in figures.items()}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The names that DuckDB gives to columns without an alias: count_star(), (sum(x) / 2), ..."""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot import exp
+
+from dpsql.catalog import fold
+from dpsql.passes.lower import OPERATORS, TYPES
+
+
+def label(node: exp.Expr, top: bool = False) -> str:
+    """DuckDB's name for an expression: count_star(), (sum(x) / 2), ..."""
+    match node:
+        case exp.Column():
+            parts = [part for part in (node.args.get("table"), node.this) if part is not None]
+            return parts[-1].name if top else ".".join(quoted(part.name) for part in parts)
+        case exp.Count() if node.this is None or isinstance(node.this, exp.Star):
+            return "count_star()"
+        case exp.Count() | exp.Sum() | exp.Avg():
+            return f"{type(node).__name__.lower()}({label(node.this)})"
+        case exp.Distinct():
+            return f"DISTINCT {', '.join(label(part) for part in node.expressions)}"
+        case exp.Filter():
+            return f"{label(node.this)} FILTER (WHERE {label(node.expression.this)})"
+        case exp.Paren():
+            return label(node.this)
+        case exp.Literal():
+            return "'" + node.this.replace("'", "''") + "'" if node.is_string else str(node.this)
+        case exp.Boolean():
+            return "true" if node.this else "false"
+        case exp.Null():
+            return "NULL"
+        case exp.DPipe():
+            return f"({label(node.this)} || {label(node.expression)})"
+        case exp.Like() | exp.ILike():
+            sign = "!" * bool(node.args.get("negate")) + "~~" + "*" * isinstance(node, exp.ILike)
+            return f"({label(node.this)} {sign} {label(node.expression)})"
+        case exp.Escape():
+            name = "like_escape" if isinstance(node.this, exp.Like) else "ilike_escape"
+            text = f"{name}({label(node.this.this)}, {label(node.this.expression)}, {label(node.expression)})"
+            return f"(NOT {text})" if node.this.args.get("negate") else text
+        case exp.Case():
+            tests = [
+                f"({label(node.this)} = {label(arm.this)})" if node.this else label(arm.this)
+                for arm in node.args["ifs"]
+            ]
+            arms = "".join(
+                f" WHEN ({t}) THEN ({label(arm.args['true'])})" for t, arm in zip(tests, node.args["ifs"], strict=True)
+            )
+            default = node.args.get("default")
+            return f"CASE {arms} ELSE {label(default) if default else 'NULL'} END"
+        case exp.If():
+            parts = [node.args[part] for part in ("this", "true", "false") if node.args.get(part) is not None]
+            return f'"if"({", ".join(map(label, parts))})'
+        case exp.Cast():
+            word = "TRY_CAST" if isinstance(node, exp.TryCast) else "CAST"
+            to = node.args["to"]
+            sizes = ", ".join(str(size.this.this) for size in to.expressions)
+            return f"{word}({label(node.this)} AS {TYPES.get(to.this, 'INTERVAL')}{f'({sizes})' if sizes else ''})"
+        case exp.Anonymous() if node.this == "interval":
+            amount, unit = node.expressions
+            return span(label(amount), unit.this.removesuffix("s"))
+        case exp.Anonymous():
+            word = fold(node.name)
+            word = "COALESCE" if word in ("coalesce", "ifnull") else f'"{word}"' if word in KEYWORDS else word
+            return f"{word}({', '.join(label(part) for part in node.expressions)})"
+        case exp.Placeholder():
+            return f"${node.name}"
+        case exp.Neg():
+            return f"-{node.this.this}" if isinstance(node.this, exp.Literal) else f"(-({label(node.this)}))"
+        case exp.Not() if isinstance(node.this, exp.Is):
+            return f"({label(node.this.this)} IS NOT NULL)"
+        case exp.Not():
+            return f"(NOT {label(node.this)})"
+        case exp.Is():
+            return f"({label(node.this)} IS NULL)"
+        case exp.In():
+            return f"({label(node.this)} IN ({', '.join(label(option) for option in node.expressions)}))"
+        case exp.Between():
+            return f"({label(node.this)} BETWEEN {label(node.args['low'])} AND {label(node.args['high'])})"
+        case exp.And() | exp.Or():
+            parts = list(node.flatten(unnest=False))
+            return "(" + f" {OPERATORS[type(node)]} ".join(label(part) for part in parts) + ")"
+        case _ if type(node) in OPERATORS:
+            return f"({label(node.this)} {OPERATORS[type(node)]} {label(node.expression)})"
+        case _:
+            return node.sql("duckdb")
+
+
+# Functions whose names the engine's grammar knows as words, and so quotes.
+KEYWORDS = frozenset(
+    "year month day hour minute second week quarter left right substring trim replace position nullif".split()  # noqa: SIM905
+) | {"add", "overlay", "decade", "century", "millennium", "millisecond", "microsecond"}
+
+
+def span(amount: str, unit: str) -> str:
+    """DuckDB's name for INTERVAL 3 MONTH."""
+    if unit in ("second", "millisecond"):
+        return f"to_{unit}s(CAST({amount} AS DOUBLE))"
+    type_ = "INTEGER" if unit in ("year", "quarter", "month", "week", "day") else "BIGINT"
+    return f"to_{unit}s(CAST(trunc(CAST({amount} AS DOUBLE)) AS {type_}))"
+
+
+def quoted(name: str) -> str:
+    return (
+        name
+        if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and fold(name) not in KEYWORDS
+        else '"' + name.replace('"', '""') + '"'
+    )

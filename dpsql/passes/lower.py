@@ -1,0 +1,386 @@
+"""Expressions: each node becomes a call of the table of functions, or is refused. The same below and above the noise."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from fractions import Fraction
+from typing import Any, NoReturn
+
+from sqlglot import exp
+
+from dpsql import algebra
+from dpsql.aggregates import RULES
+from dpsql.algebra import Call, Expr, Literal, call, constant
+from dpsql.catalog import BOOLEAN, Type, fold
+from dpsql.errors import Refused
+from dpsql.functions import NAMES
+from dpsql.passes.parse import describe, position
+
+OPERATORS: dict[type[exp.Expr], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.IntDiv: "//",
+    exp.Mod: "%",
+    exp.EQ: "=",
+    exp.NEQ: "!=",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+    exp.And: "AND",
+    exp.Or: "OR",
+    exp.BitwiseAnd: "&",
+    exp.BitwiseOr: "|",
+}
+# Where a text stands beside a date or a timestamp it is one.
+DATED = {"=", "!=", "<", "<=", ">", ">=", "IN", "BETWEEN", "CASE", "coalesce", "nullif", "least", "greatest"}
+
+
+def refuse(code: str, message: str, hint: str = "", node: exp.Expr | None = None) -> NoReturn:
+    raise Refused(code, message, hint, position(node))
+
+
+def misplaced(node: exp.Expr) -> NoReturn:
+    refuse(
+        "aggregate_misplaced",
+        f"{describe(node)} stands where a row is needed",
+        "Put conditions on aggregates into HAVING; aggregates cannot be nested.",
+        node,
+    )
+
+
+def take(node: exp.Expr, *names: str) -> list[Any]:
+    """The named arguments of a node. Any other that is present is refused: nothing is dropped silently."""
+    for name, value in node.args.items():
+        if name not in names and value not in (None, False, [], ""):
+            refuse(
+                "not_supported",
+                f"{name.strip('_').upper().replace('_', ' ')} of {describe(node)} is not supported",
+                "Leave it out, or see the README for what is supported.",
+                node,
+            )
+    return [node.args.get(name) for name in names]
+
+
+def operator(node: exp.Expr, lower: Any) -> Expr:
+    """Operators and constants, which mean the same below and above the noise."""
+    match node:
+        case exp.Paren():
+            result: Expr = lower(take(node, "this")[0])
+            return result
+        case exp.Literal():
+            text, is_string = take(node, "this", "is_string")
+            if not isinstance(text, str) or "\0" in text:
+                refuse("literal_invalid", "a text with the character 0 in it", "Leave it out.", node)
+            return constant(text) if is_string else number(text, node)
+        case exp.Boolean():
+            return constant(bool(take(node, "this")[0]))
+        case exp.Neg():
+            (inner,) = take(node, "this")
+            if isinstance(inner, exp.Literal) and not inner.is_string:
+                return number("-" + take(inner, "this")[0], node)
+            return build("negate", [lower(inner)], node)
+        case exp.Not():
+            return build("NOT", [lower(take(node, "this")[0])], node)
+        case exp.Is():
+            this, other = take(node, "this", "expression")
+            if not isinstance(other, exp.Null):
+                refuse("not_supported", "IS is supported only with NULL", "Write x IS NULL or x IS NOT NULL.", node)
+            return build("IS NULL", [lower(this)], node)
+        case exp.In():
+            this, options = take(node, "this", "expressions")
+            if not options:
+                refuse("not_supported", "IN is supported only with a list", "Write x IN (1, 2, 3).", node)
+            return build("IN", [lower(this), *(lower(option) for option in options)], node)
+        case exp.Between():
+            return build("BETWEEN", [lower(part) for part in take(node, "this", "low", "high")], node)
+        case exp.Cast():
+            return converted(node, lower)
+        case exp.Anonymous():
+            return called(node, lower)
+        case exp.Count() | exp.Sum() | exp.Avg():
+            misplaced(node)
+        case exp.Filter():
+            misplaced(node.this)
+        case exp.Case():
+            return case(node, lower)
+        case exp.If():
+            condition, then, otherwise = take(node, "this", "true", "false")
+            if otherwise is None:
+                refuse("not_supported", "if needs three arguments", "Write CASE WHEN ... THEN ... END.", node)
+            return build("CASE", [lower(condition), value(then, lower), value(otherwise, lower)], node)
+        case exp.Like() | exp.ILike() | exp.Escape():
+            return like(node, lower)
+        case exp.DPipe():
+            left, right, _ = take(node, "this", "expression", "safe")
+            return build("||", [lower(left), lower(right)], node)
+        case exp.Add() | exp.Sub() if interval(node.this) or interval(node.expression):
+            return moved(node, lower)
+        case exp.Null():
+            refuse("not_supported", "NULL as a value is not supported", "Write x IS NULL.", node)
+        case exp.Div():
+            left, right, _, _ = take(node, "this", "expression", "typed", "safe")
+            return build("/", [lower(left), lower(right)], node)
+        case _ if type(node) in OPERATORS:
+            return build(OPERATORS[type(node)], [lower(part) for part in take(node, "this", "expression")], node)
+        case _:
+            refuse(
+                "not_supported",
+                f"{describe(node)} is not supported here",
+                "See the README for what is supported.",
+                node,
+            )
+
+
+def build(function: str, arguments: list[Expr], node: exp.Expr) -> Call:
+    if function in DATED:
+        arguments = dated(arguments, node)
+    match function, [argument.facts.type.kind for argument in arguments]:
+        case (("+" | "-"), ["DATE", "INTEGER"]):
+            function = f"DATE {function}"
+        case "+", ["INTEGER", "DATE"]:
+            function, arguments = "DATE +", arguments[::-1]
+        case "-", ["DATE", "DATE"]:
+            function = "DATE - DATE"
+    try:
+        return call(function, *arguments)
+    except Refused as error:
+        raise Refused(error.code, error.message, error.hint, position(node)) from None
+
+
+def dated(arguments: list[Expr], node: exp.Expr) -> list[Expr]:
+    """Texts that are compared with a date or a timestamp are read as one, here and not by the engine."""
+    kinds = {argument.facts.type.kind for argument in arguments}
+    result: list[Expr] = []
+    for argument in arguments:
+        match argument:
+            case Literal(str(text), _) if "TIMESTAMP" in kinds:
+                result.append(constant(read_timestamp(text, node)))
+            case Literal(str(text), _) if "DATE" in kinds:
+                result.append(constant(read_date(text, node)))
+            case Literal(datetime.date() as day, _) if "TIMESTAMP" in kinds and not isinstance(day, datetime.datetime):
+                result.append(constant(datetime.datetime(day.year, day.month, day.day)))
+            case _:
+                result.append(argument)
+    return result
+
+
+def value(node: exp.Expr, lower: Any) -> Expr:
+    """A value that may be NULL, where the others say which type it has."""
+    if isinstance(node, exp.Null):
+        take(node)
+        return constant(None)
+    result: Expr = lower(node)
+    return result
+
+
+def called(node: exp.Anonymous, lower: Any) -> Expr:
+    """A function of the table, by one of its names."""
+    name, arguments = take(node, "this", "expressions")
+    if fold(node.name) in RULES:
+        misplaced(node)
+    row = NAMES.get(fold(node.name))
+    if row is None or row.arguments is None:
+        unknown = (
+            "INTERVAL stands where there is no date" if name == "interval" else f"{describe(node)} is not supported"
+        )
+        refuse("not_supported", unknown, "See the README for what is supported.", node)
+    if len(arguments) not in row.arguments:
+        many = f"{row.arguments[0]} to {row.arguments[-1]}" if len(row.arguments) > 1 else f"{row.arguments[0]}"
+        refuse("not_supported", f"{describe(node)} takes {many} arguments", "Count its arguments.", node)
+    # An interval is no value of its own, but these take one.
+    lengths = [interval(argument) if row.name in ("time_bucket", "+ INTERVAL") else None for argument in arguments]
+    lowered = [
+        value(a, lower) if length is None else constant(length) for a, length in zip(arguments, lengths, strict=True)
+    ]
+    return build(row.name, lowered, node)
+
+
+def case(node: exp.Case, lower: Any) -> Expr:
+    """CASE WHEN condition THEN value ..., and CASE x WHEN constant THEN value ... as comparisons with x."""
+    operand, arms, default = take(node, "this", "ifs", "default")
+    arguments: list[Expr] = []
+    compared = lower(operand) if operand is not None else None
+    if compared is not None and len(arms) > 1 and size(compared) > 20:  # it is written once for each arm
+        refuse("too_deep", "what CASE compares is too long", "Write CASE WHEN x = 1 THEN ... with a shorter x.", node)
+    for arm in arms:
+        test, then = take(arm, "this", "true")
+        condition = lower(test) if compared is None else build("=", [compared, lower(test)], test)
+        arguments += [condition, value(then, lower)]
+    arguments.append(value(default, lower) if default is not None else constant(None))
+    return build("CASE", arguments, node)
+
+
+def size(expression: Expr) -> int:
+    return 1 + sum(map(size, expression.arguments)) if isinstance(expression, Call) else 1
+
+
+def like(node: exp.Expr, lower: Any) -> Expr:
+    escape: list[Expr] = []
+    inner = node
+    if isinstance(node, exp.Escape):
+        inner, sign = take(node, "this", "expression")
+        escape = [lower(sign)]
+    if not isinstance(inner, exp.Like | exp.ILike):
+        refuse("not_supported", "ESCAPE is supported only behind LIKE and ILIKE", "Leave it out.", node)
+    this, pattern, negate = take(inner, "this", "expression", "negate")
+    name = "LIKE" if isinstance(inner, exp.Like) else "ILIKE"
+    found = build(name, [lower(this), lower(pattern), *escape], node)
+    return build("NOT", [found], node) if negate else found
+
+
+def interval(node: exp.Expr | None) -> str | None:
+    """The text of a constant interval, such as '3 month'; None where it is not one."""
+    match node:
+        case exp.Cast() if (
+            isinstance(node.args["to"], exp.DataType) and node.args["to"].this == exp.DataType.Type.INTERVAL
+        ):
+            this, to, _ = take(node, "this", "to", "_type")
+            take(to, "this", "nested")
+            if not isinstance(this, exp.Literal) or not this.is_string:
+                refuse(
+                    "not_supported",
+                    "an INTERVAL that is not constant is not supported",
+                    "Write INTERVAL 3 MONTH.",
+                    node,
+                )
+            text = take(this, "this", "is_string")[0]
+        case exp.Anonymous(this="interval"):
+            _, parts = take(node, "this", "expressions")
+            text = " ".join(written(part) for part in parts)
+        case _:
+            return None
+    text = " ".join(text.lower().split())
+    number_ = re.fullmatch(r"([+-]?[0-9]{1,18}) ([a-z]+)", text)
+    return f"{int(number_[1])} {number_[2]}" if number_ else text
+
+
+def written(node: exp.Expr) -> str:
+    if isinstance(node, exp.Neg):
+        return "-" + written(take(node, "this")[0])
+    return str(take(node, "this", "is_string")[0])
+
+
+def moved(node: exp.Expr, lower: Any) -> Expr:
+    """A date or a timestamp plus or minus a constant interval."""
+    left, right = take(node, "this", "expression")
+    length, sign = interval(right), "+" if isinstance(node, exp.Add) else "-"
+    if length is None and sign == "+":
+        left, right, length = right, left, interval(left)
+    if length is None or interval(left) is not None:
+        refuse(
+            "not_supported",
+            "an interval is not supported here",
+            "Write a date or a timestamp + INTERVAL 3 MONTH.",
+            node,
+        )
+    return build(f"{sign} INTERVAL", [lower(left), constant(length)], node)
+
+
+TYPES = {
+    exp.DataType.Type.TINYINT: "TINYINT",
+    exp.DataType.Type.SMALLINT: "SMALLINT",
+    exp.DataType.Type.INT: "INTEGER",
+    exp.DataType.Type.BIGINT: "BIGINT",
+    exp.DataType.Type.INT128: "HUGEINT",
+    exp.DataType.Type.UTINYINT: "UTINYINT",
+    exp.DataType.Type.USMALLINT: "USMALLINT",
+    exp.DataType.Type.UINT: "UINTEGER",
+    exp.DataType.Type.UBIGINT: "UBIGINT",
+    exp.DataType.Type.DECIMAL: "DECIMAL",
+    exp.DataType.Type.DOUBLE: "DOUBLE",
+    exp.DataType.Type.BOOLEAN: "BOOLEAN",
+    exp.DataType.Type.TEXT: "VARCHAR",
+    exp.DataType.Type.VARCHAR: "VARCHAR",
+    exp.DataType.Type.DATE: "DATE",
+    exp.DataType.Type.TIMESTAMP: "TIMESTAMP",
+    exp.DataType.Type.TIMESTAMPNTZ: "TIMESTAMP",
+}
+
+
+def target(to: exp.Expr, node: exp.Expr) -> str:
+    """The engine's name of the type that is cast to."""
+    if isinstance(to, exp.DataType):
+        name, parameters, _ = take(to, "this", "expressions", "nested")
+        known = TYPES.get(name)
+        sizes = [take(parameter, "this")[0] for parameter in parameters or []]
+        if known == "DECIMAL" and 1 <= len(sizes) <= 2 and all(s.this.isdigit() for s in sizes):
+            width, scale = int(sizes[0].this), int(sizes[1].this) if len(sizes) > 1 else 0
+            if 1 <= width <= 38 and scale <= width:
+                return f"DECIMAL({width},{scale})"
+        elif known is not None and known != "DECIMAL" and not sizes:
+            return known
+    refuse(
+        "not_supported",
+        f"CAST to {to.sql('duckdb')} is not supported",
+        "Cast to INTEGER, DOUBLE, VARCHAR, DATE, ...",
+        node,
+    )
+
+
+def converted(node: exp.Cast, lower: Any) -> Expr:
+    """CAST, TRY_CAST and ::, and with them DATE '...' and TIMESTAMP '...', which are read here."""
+    this, to, _, _ = take(node, "this", "to", "_type", "safe")
+    name = target(to, node)
+    if (
+        isinstance(this, exp.Literal)
+        and this.is_string
+        and name in ("DATE", "TIMESTAMP")
+        and not isinstance(node, exp.TryCast)
+    ):
+        text = take(this, "this", "is_string")[0]
+        return constant(read_date(text, node) if name == "DATE" else read_timestamp(text, node))
+    return build("TRY_CAST" if isinstance(node, exp.TryCast) else "CAST", [lower(this), constant(name)], node)
+
+
+def read_date(text: str, node: exp.Expr) -> datetime.date:
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+            return datetime.date.fromisoformat(text)
+    except ValueError:
+        pass
+    refuse("literal_invalid", f"{text!r} is not a date", "Write it as '2024-01-31'.", node)
+
+
+def read_timestamp(text: str, node: exp.Expr) -> datetime.datetime:
+    try:
+        if re.fullmatch(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?", text):
+            return datetime.datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    refuse("literal_invalid", f"{text!r} is not a timestamp", "Write it as '2024-01-31 12:30:00'.", node)
+
+
+def number(text: str, node: exp.Expr) -> Literal:
+    """A number as the engine types it: whole numbers, decimals with a point, doubles with an exponent."""
+    try:
+        if "e" in text.lower():
+            value = float(text)
+            if value - value == 0:
+                return constant(value)
+        elif "." in text and len(text.strip("-").replace(".", "")) <= 38:
+            whole_part, digits = text.strip("-").split(".")[0].lstrip("0"), len(text.split(".")[1])
+            sign, width = (-1 if text[0] == "-" else 1), max(len(whole_part), 1) + digits
+            if width > 38:
+                raise ValueError
+            exact = sign * abs(Fraction(text))
+            return algebra.typed(exact, Type(f"DECIMAL({width},{digits})")) if digits else constant(exact)
+        elif "." not in text and abs(int(text)) < 2**127:
+            return constant(int(text))
+    except ValueError:
+        pass
+    refuse("literal_invalid", f"cannot use the number {text}", "It is too large for the engine's exact types.", node)
+
+
+def boolean(expression: Expr, clause: str, node: exp.Expr) -> Expr:
+    if expression.facts.type != BOOLEAN:
+        refuse(
+            "type_mismatch",
+            f"{clause} needs a condition, not a value of type {expression.facts.type.sql}",
+            "Write a comparison.",
+            node,
+        )
+    return expression

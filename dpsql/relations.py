@@ -1,0 +1,640 @@
+"""The closed set of relations, and the locality lemma.
+
+A relation R over a database D is *local* if it is the disjoint union, over persons p, of R(D|p), where D|p is the
+public tables and p's own rows, if R of the public tables alone is empty, and if R(D|p) is a function of the bag of
+p's rows. Each node's docstring is one case of the induction; the exhaustive `match` shows that there is no other.
+
+`resolve` builds relations without persons; `track` puts the person into each node that has a place for her, and refuses
+what is not local. A node without a person is then public.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, assert_never
+
+from sqlglot import exp
+
+from dpsql.algebra import Column, Expr, identifier, literal, name, total
+from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, VARCHAR, Reference, Table, Type, Value, fold
+from dpsql.catalog import Column as Stored
+from dpsql.errors import Refused
+from dpsql.functions import Facts, cast, mismatch, paren, since
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The rows of a table, with declared ranges and domains enforced; `columns` are those that the query names.
+
+    Public tables are the same in D and in D|p. A private table is local only once its rows have an owner: through
+    `Owned`, or through a `Join` that `track` has seen to follow its reference.
+    """
+
+    table: Table
+    alias: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A private scan and the person of each row, found along `path`; the person's column is `person`.
+
+    Local: a row is p's if its person column is p, or if it references a row that is p's. The joins look only at the
+    row and at the rows that it references, all of them p's; a row that reaches two persons is a copy for each, and
+    one that reaches none, or NULL, is left out. So with the public tables alone nothing is left.
+    """
+
+    scan: Scan
+    path: tuple[tuple[Table, Reference], ...]
+    root: Table
+
+    @property
+    def person(self) -> str:
+        return f"person:{self.scan.alias}"
+
+
+@dataclass(frozen=True)
+class Values:
+    """Constant rows of the query's own text: a public table."""
+
+    columns: tuple[tuple[str, Type], ...]
+    rows: tuple[tuple[Value, ...], ...]
+
+
+Kind = Literal["inner", "left", "full", "semi", "anti"]
+
+
+@dataclass(frozen=True)
+class Join:
+    """A join on a total predicate over the two rows.
+
+    Local in these cases. Inner: one side is local and the other public, or is a private relation whose rows the predicate
+    ties to the first side by their reference, so that every private row in an output row is p's (see `track`). Any kind:
+    both sides are local and `persons` are their columns, which the join equates: a row meets only rows of its own person,
+    so the join of D is the union of those of D|p, and what meets nothing (left, full, anti) meets nothing in D|p
+    either. Left, semi, anti: the left side is local and the right side public, the same in D and in D|p. The person of
+    a full join is that of either side, under the name `person`.
+    """
+
+    left: Relation
+    right: Relation
+    on: Expr | None
+    kind: Kind = "inner"
+    persons: tuple[str, str] | None = None
+    person: str | None = None  # of a full join
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The rows for which a total predicate is true. Local: it looks at one row at a time."""
+
+    source: Relation
+    predicate: Expr
+
+
+@dataclass(frozen=True)
+class Project:
+    """Total expressions of each row under new names, and the person. Local: it looks at one row at a time."""
+
+    source: Relation
+    alias: str
+    columns: tuple[tuple[str, Expr], ...]
+    person: str | None = None  # the person's column in the source; here it is called as `owner` says
+
+    @property
+    def owner(self) -> str:
+        return f"person:{self.alias}"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """An aggregate below the noise: a function of the bag of a person's rows, on integers or without arithmetic."""
+
+    function: str
+    argument: Expr | None
+    distinct: bool
+    filter: Expr | None
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Group:
+    """One row for each person and key, with measures of her rows; without measures, her distinct keys.
+
+    Local: a group holds rows of one person only, since she is among the keys; keys have one representation, and measures
+    depend neither on the order of rows nor on how the engine adds up parts (see `measured`).
+    """
+
+    source: Relation
+    keys: tuple[tuple[str, Expr], ...]
+    measures: tuple[tuple[str, Measure], ...]
+    person: str | None = None
+
+
+@dataclass(frozen=True)
+class Over:
+    """A window function over rows of one person: what it computes, its partition, order and frame of rows."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+    partition: tuple[Expr, ...]
+    order: tuple[tuple[Expr, bool, bool], ...]  # descending, NULLs first
+    frame: tuple[str, str] | None
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """The same rows with one more column for each window function.
+
+    Local: the person is in every PARTITION BY. Functions that see an order get one over all columns of the source, so
+    that only rows that are equal in everything can change places; sums are of integers.
+    """
+
+    source: Relation
+    columns: tuple[tuple[str, Over], ...]
+    person: str | None = None
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The rows of both sides, or those that set operations leave of them.
+
+    Local: both sides carry their person as a column, so the union, intersection or difference is that of each person's
+    rows. Two public sides are a public table.
+    """
+
+    left: Project
+    right: Project
+    kind: Literal["union all", "union", "intersect", "except"]
+
+
+Relation = Scan | Owned | Values | Join | Filter | Project | Group | Windowed | Stack
+
+
+def sources(relation: Relation) -> tuple[Relation, ...]:
+    match relation:
+        case Scan() | Values():
+            return ()
+        case Owned(scan, _, _):
+            return (scan,)
+        case Join() | Stack():
+            return (relation.left, relation.right)
+        case Filter() | Project() | Group() | Windowed():
+            return (relation.source,)
+        case _:
+            assert_never(relation)
+
+
+def scans(relation: Relation) -> Iterator[Scan]:
+    if isinstance(relation, Scan):
+        yield relation
+    for source in sources(relation):
+        yield from scans(source)
+
+
+def columns(relation: Relation) -> dict[str, Type]:
+    """The columns by name, without persons."""
+    match relation:
+        case Scan(table, alias, names):
+            return {f"{alias}.{column}": enforce(table, column).type for column in names}
+        case Owned(scan, _, _):
+            return columns(scan)
+        case Values(named, _):
+            return dict(named)
+        case Join(left, right, _, kind):
+            return columns(left) | ({} if kind in ("semi", "anti") else columns(right))
+        case Filter(source):
+            return columns(source)
+        case Project():
+            return {word: expression.facts.type for word, expression in relation.columns}
+        case Group(_, keys, measures):
+            return {word: e.facts.type for word, e in keys} | {word: m.facts.type for word, m in measures}
+        case Windowed(source, added):
+            return columns(source) | {word: over.facts.type for word, over in added}
+        case Stack(left):
+            return columns(left)
+        case _:
+            assert_never(relation)
+
+
+def filters(relation: Relation) -> Iterator[Expr]:
+    """Conditions that hold for every row."""
+    match relation:
+        case Filter(source, predicate):
+            yield predicate
+            yield from filters(source)
+        case Join(left, right, on, kind):
+            if kind != "full":
+                yield from filters(left)
+            if kind == "inner":
+                yield from filters(right)
+                yield from [] if on is None else [on]
+        case _:
+            pass
+
+
+def origin(relation: Relation, column: str) -> tuple[Stored, bool] | None:
+    """The column of a table that a column is, and whether an outer join may have made it NULL."""
+    match relation:
+        case Scan(table, alias):
+            return table.columns[fold(column.removeprefix(f"{alias}."))], False
+        case Owned(scan):
+            return origin(scan, column)
+        case Filter(source) | Windowed(source):
+            return origin(source, column) if column in columns(source) else None
+        case Project(source, _, named):
+            expression = dict(named)[column]
+            return origin(source, expression.name) if isinstance(expression, Column) else None
+        case Group(source, keys):
+            key = dict(keys).get(column)
+            return origin(source, key.name) if isinstance(key, Column) else None
+        case Join(left, right, _, kind):
+            first = column in columns(left)
+            found = origin(left if first else right, column)
+            return found and (found[0], found[1] or kind == "full" or (kind == "left" and not first))
+        case Values() | Stack():
+            return None
+        case _:
+            assert_never(relation)
+
+
+# --- scans and their persons ------------------------------------------------------------------------------------------
+
+
+def enforce(table: Table, column: str) -> Facts:
+    """What is known of a column after the scan: its declared range or domain, else its type's range."""
+    declared = table.columns[fold(column)]
+    type_ = DOUBLE if declared.type.kind == "DOUBLE" else declared.type
+    if declared.between is not None:
+        # Clamping maps NaN to NULL, so only exact columns stay free of NULL.
+        return Facts(type_, declared.nullable or type_ == DOUBLE, bounds(declared.between), True, stored=True)
+    if declared.domain is not None:
+        return Facts(type_, True, bounds(declared.domain), True, stored=True)
+    natural = type_.range is not None and type_.range[0] == 0
+    return Facts(type_, declared.nullable, type_.range, ends=(natural, False), stored=True)
+
+
+def bounds(values: Iterable[Value]) -> tuple[Fraction, Fraction] | None:
+    """The least and the greatest of values that have a place on the line."""
+    places = [
+        since(value) if isinstance(value, datetime.date) else value
+        for value in values
+        if isinstance(value, Fraction | datetime.date)
+    ]
+    return (min(places), max(places)) if places else None
+
+
+def scan_column(table: Table, column: str) -> exp.Expr:
+    declared = table.columns[fold(column)]
+    type_ = enforce(table, column).type
+    cell = cast(name(declared.name, "t"), declared.type, type_)
+    if declared.between is not None:
+        low, high = (literal(value, type_) for value in declared.between)
+        arms: list[tuple[exp.Expr, exp.Expr]] = [(exp.Between(this=cell.copy(), low=low, high=high), cell.copy())]
+        if type_ == DOUBLE:  # NaN is greater than everything in the engine; it must not become the upper end
+            arms.append((exp.Anonymous(this="isnan", expressions=[cell.copy()]), exp.Null()))
+        arms.append((exp.GT(this=cell.copy(), expression=high.copy()), high.copy()))
+        arms.append((exp.LT(this=cell.copy(), expression=low.copy()), low.copy()))
+        return exp.Case(ifs=[exp.If(this=test, true=value) for test, value in arms])
+    if declared.domain is not None:
+        known = exp.In(this=cell.copy(), expressions=[literal(value, type_) for value in declared.domain])
+        return exp.Case(ifs=[exp.If(this=known, true=cell)])
+    return cell
+
+
+def base(table: Table, alias: str = "t") -> exp.Table:
+    catalog, schema, leaf = (identifier(part) for part in table.path)
+    return exp.Table(this=leaf, db=schema, catalog=catalog, alias=exp.TableAlias(this=identifier(alias)))
+
+
+def owners(
+    table: Table, columns: tuple[str, ...], path: tuple[tuple[Table, Reference], ...], root: Table
+) -> exp.Select:
+    """Rows (key_0, key_1, ..., person): who owns the rows of `table` with these key columns. Raw cells, no clamping."""
+    keys = [
+        name(table.columns[fold(c)].name, "t").as_(f"key_{i}", quoted=True, copy=False) for i, c in enumerate(columns)
+    ]
+    query = attribute(exp.select(*keys, copy=False).from_(base(table), copy=False), table, path, root, "person")
+    # A key that the owner declares is taken at his word: were it not one, a row would count once for each match.
+    return query if table.key and set(table.key) <= set(columns) else query.distinct(copy=False)
+
+
+def attribute(
+    query: exp.Select, table: Table, path: tuple[tuple[Table, Reference], ...], root: Table, person: str
+) -> exp.Select:
+    """Add the person's column to a query whose FROM is `table AS t`."""
+    if not path:
+        owner = name(str(table.person), "t")
+        return query.select(owner.as_(person, quoted=True, copy=False), copy=False).where(
+            exp.Not(this=paren(exp.Is(this=owner.copy(), expression=exp.Null()))), copy=False
+        )
+    (_, link), rest = path[0], path[1:]
+    target = rest[0][0] if rest else root
+    found = owners(target, link.referenced, rest, root).subquery(identifier("p"), copy=False)
+    on = exp.and_(
+        *(
+            exp.EQ(this=name(table.columns[fold(c)].name, "t"), expression=name(f"key_{i}", "p"))
+            for i, c in enumerate(link.columns)
+        ),
+        copy=False,
+    )
+    return query.select(name("person", "p").as_(person, quoted=True, copy=False), copy=False).join(
+        found, on=on, copy=False
+    )
+
+
+# --- rendering --------------------------------------------------------------------------------------------------------
+
+
+def select(relation: Relation) -> exp.Query:
+    """SQL for a relation. Every column is quoted and unique, every table has its three-part name."""
+    match relation:
+        case Scan(table, alias, names):
+            found = [scan_column(table, c).as_(f"{alias}.{c}", quoted=True, copy=False) for c in names]
+            return exp.select(
+                *(found or [exp.Boolean(this=True).as_(f"{alias}.", quoted=True, copy=False)]), copy=False
+            ).from_(base(table), copy=False)
+        case Owned(scan, path, root):
+            rows = select(scan)
+            assert isinstance(rows, exp.Select)
+            return attribute(rows, scan.table, path, root, relation.person)
+        case Values(named, rows_):
+            cells = [
+                exp.Tuple(expressions=[typed(v, t) for v, (_, t) in zip(row, named, strict=True)]) for row in rows_
+            ]
+            alias_ = exp.TableAlias(this=identifier("v"), columns=[identifier(word) for word, _ in named])
+            return exp.select("*", copy=False).from_(exp.Values(expressions=cells, alias=alias_), copy=False)
+        case Join(left, right, on, kind, persons, person):
+            parts = [total(on)] if on is not None else []
+            if persons is not None:
+                parts.append(exp.EQ(this=name(persons[0]), expression=name(persons[1])))
+            query = exp.select("*", copy=False).from_(inside(left, "l"), copy=False)
+            if person is not None and persons is not None:
+                either = exp.Coalesce(this=name(persons[0]), expressions=[name(persons[1])])
+                query = query.select(either.as_(person, quoted=True, copy=False), copy=False)
+            if not parts and kind == "inner":
+                return query.join(inside(right, "r"), join_type="cross", copy=False)
+            parts = parts or [exp.true()]
+            return query.join(
+                inside(right, "r"),
+                on=exp.and_(*parts, copy=False),
+                join_type=None if kind == "inner" else kind,
+                copy=False,
+            )
+        case Filter(source, predicate):
+            return (
+                exp.select("*", copy=False).from_(inside(source, "s"), copy=False).where(total(predicate), copy=False)
+            )
+        case Project(source, _, named_, person):
+            shown = [total(expression).as_(word, quoted=True, copy=False) for word, expression in named_]
+            if person is not None:
+                shown.append(name(person).as_(relation.owner, quoted=True, copy=False))
+            return exp.select(
+                *(shown or [exp.Boolean(this=True).as_("nothing", quoted=True, copy=False)]), copy=False
+            ).from_(inside(source, "s"), copy=False)
+        case Group(source, keys, measures, person):
+            by = [steady(total(key), key.facts.type) for _, key in keys]
+            shown = [key.as_(word, quoted=True, copy=False) for key, (word, _) in zip(by, keys, strict=True)]
+            shown += [measured(measure).as_(word, quoted=True, copy=False) for word, measure in measures]
+            if person is not None:
+                shown, by = [name(person), *shown], [name(person), *by]
+            query = exp.select(*shown, copy=False).from_(inside(source, "s"), copy=False)
+            return query.group_by(*(key.copy() for key in by), copy=False)
+        case Windowed(source, added, person):
+            every = columns(source)
+            shown = [windowed(over, person, every).as_(word, quoted=True, copy=False) for word, over in added]
+            return exp.select("*", *shown, copy=False).from_(inside(source, "s"), copy=False)
+        case Stack(left, right, kind):
+            sides = [select(side) if kind == "union all" else steadied(side) for side in (left, right)]
+            combine = {"intersect": exp.intersect, "except": exp.except_}.get(kind, exp.union)
+            stacked = combine(*sides, distinct=kind != "union all")
+            return exp.select("*", copy=False).from_(stacked.subquery(identifier("u"), copy=False), copy=False)
+        case _:
+            assert_never(relation)
+
+
+def inside(relation: Relation, alias: str) -> exp.Subquery:
+    return select(relation).subquery(identifier(alias), copy=False)
+
+
+def typed(value: Value, type_: Type) -> exp.Expr:
+    """A literal that has its type also where it is NULL."""
+    shown = literal(value, type_)
+    return shown if isinstance(shown, exp.Cast) else written(shown, type_)
+
+
+def written(expression: exp.Expr, type_: Type) -> exp.Expr:
+    return exp.Cast(this=expression, to=exp.DataType.build(type_.sql, dialect="duckdb"))
+
+
+def steady(value: exp.Expr, type_: Type) -> exp.Expr:
+    """One representation for values that the engine takes for equal: else it would show which row came first."""
+    if type_ != DOUBLE:
+        return value
+    nan = exp.Anonymous(this="isnan", expressions=[value.copy()])
+    zero = exp.EQ(this=value.copy(), expression=literal(0, DOUBLE))
+    arms = [(nan, cast(exp.Literal.string("nan"), VARCHAR, DOUBLE)), (zero, literal(0, DOUBLE))]
+    return exp.Case(ifs=[exp.If(this=test, true=one) for test, one in arms], default=value)
+
+
+def steadied(side: Project) -> exp.Query:
+    shown = [steady(name(word), type_).as_(word, quoted=True, copy=False) for word, type_ in columns(side).items()]
+    owner = [name(side.owner)] if side.person is not None else []
+    return exp.select(*shown, *owner, copy=False).from_(inside(side, "s"), copy=False)
+
+
+# --- measures: aggregates of one person's rows ------------------------------------------------------------------------
+
+STEPS = 2**30  # of a DOUBLE from the low end of its range to the high end
+MANY = Fraction(2**63)  # more rows than anyone has
+MEASURES = ("count", "sum", "avg", "min", "max", "bool_and", "bool_or")
+
+
+def measure(function: str, argument: Expr | None, distinct: bool = False, where: Expr | None = None) -> Measure:
+    """Type and range of an aggregate below the noise; what would depend on order, or could overflow, is refused."""
+    facts = argument.facts if argument is not None else None
+    if function == "count":
+        return Measure(function, argument, distinct, where, Facts(BIGINT, False, (Fraction(0), MANY - 1)))
+    assert facts is not None
+    if distinct and function not in ("min", "max"):
+        raise Refused(
+            "not_supported", f"{function}(DISTINCT x) of one person is not supported", "Use count(DISTINCT x)."
+        )
+    if function in ("bool_and", "bool_or"):
+        if facts.type != BOOLEAN:
+            raise mismatch(function, [facts])
+        return Measure(function, argument, False, where, Facts(BOOLEAN))
+    if function in ("min", "max"):
+        if facts.type.kind in ("OTHER", "NULL"):
+            raise mismatch(function, [facts])
+        return Measure(
+            function, argument, False, where, Facts(facts.type, True, facts.range, facts.declared, facts.size)
+        )
+    if not facts.type.numeric:
+        raise mismatch(function, [facts])
+    if facts.range is None:
+        raise Refused(
+            "limit_missing",
+            f"{function} of one person's rows needs a range for its argument",
+            "Bound it: least(greatest(x, LOW), HIGH).",
+        )
+    if facts.type == DOUBLE:
+        width = facts.range[1] - facts.range[0]
+        if max(map(abs, facts.range)) > 10**200 or 0 < width < Fraction(1, 10**200):
+            raise Refused(
+                "may_overflow", "a sum of these numbers may leave the range of DOUBLE", "Bound it, or scale it."
+            )
+    if function == "avg":
+        counted(facts)
+        return Measure(function, argument, False, where, Facts(DOUBLE, True, facts.range, facts.declared))
+    if facts.type == DOUBLE:
+        low, high = (end * MANY for end in facts.range)
+        return Measure(
+            function, argument, False, where, Facts(DOUBLE, True, (min(low, Fraction(0)), max(high, Fraction(0))))
+        )
+    most = counted(facts) * MANY
+    type_ = Type(f"DECIMAL(38,{facts.type.scale})") if facts.type.scale else HUGEINT
+    return Measure(function, argument, False, where, Facts(type_, True, (-most, most), size=most))
+
+
+def counted(facts: Facts) -> Fraction:
+    """The largest magnitude of an exact number, which must be small enough that any number of rows adds up."""
+    assert facts.range is not None
+    most = max(Fraction(1), *map(abs, facts.range))
+    if facts.type != DOUBLE and most * 10**facts.type.scale >= 10**18:
+        raise Refused(
+            "may_overflow",
+            "a sum of these numbers may not fit into any exact type",
+            "Bound it: least(greatest(x, LOW), HIGH).",
+        )
+    return most
+
+
+def measured(measure: Measure) -> exp.Expr:
+    """SQL for a measure: it is the same for any order of rows, and for any way in which the engine splits them.
+
+    Integers and decimals are added up as integers of at most 10^18 each: fewer than 2^63 of them stay within 38 digits.
+    Doubles are first put on a grid of integers over their range. Extremes and counts of distinct values take one
+    representation of each value.
+    """
+    argument = measure.argument
+    if argument is None:
+        return exp.Count(this=exp.Star() if measure.filter is None else chosen(exp.Literal.number(1), measure.filter))
+    type_ = argument.facts.type
+    value = steady(total(argument), type_)
+    match measure.function:
+        case "count" if measure.distinct:
+            return exp.Count(this=exp.Distinct(expressions=[chosen(value, measure.filter)]))
+        case "count":
+            return exp.Count(this=chosen(total(argument), measure.filter))
+        case "min" | "max":
+            return (exp.Min if measure.function == "min" else exp.Max)(this=chosen(value, measure.filter))
+        case "bool_and" | "bool_or":
+            return exp.Anonymous(this=measure.function, expressions=[chosen(value, measure.filter)])
+    number, back = on_grid(argument)
+    number = chosen(number, measure.filter)
+    summed, count = exp.Sum(this=number), exp.Count(this=number.copy())
+    if measure.function == "avg":
+        whole = written(summed, DOUBLE)
+        return paren(
+            exp.Div(
+                this=back(whole, written(count, DOUBLE)),
+                expression=written(count.copy(), DOUBLE),
+                typed=False,
+                safe=False,
+            )
+        )
+    return (
+        back(written(summed, DOUBLE), written(count, DOUBLE))
+        if type_ == DOUBLE
+        else written(summed, measure.facts.type)
+    )
+
+
+def chosen(value: exp.Expr, where: Expr | None) -> exp.Expr:
+    return value if where is None else exp.Case(ifs=[exp.If(this=total(where), true=value)])
+
+
+def on_grid(argument: Expr) -> tuple[exp.Expr, Callable[[exp.Expr, exp.Expr], exp.Expr]]:
+    """A row's value as an exact number to add up, and how sum and count, as doubles, give the sum of the values."""
+    facts = argument.facts
+    assert facts.range is not None
+    if facts.type != DOUBLE:
+        narrow = Type(f"DECIMAL(18,{facts.type.scale})") if facts.type.scale else BIGINT
+        return cast(total(argument), facts.type, narrow), lambda summed, _: summed
+    low, high = facts.range
+    step = (high - low) / STEPS or Fraction(1)
+    value = total(argument)
+    distance = paren(exp.Sub(this=value.copy(), expression=literal(low, DOUBLE)))
+    place = exp.Round(this=exp.Div(this=distance, expression=literal(step, DOUBLE), typed=False, safe=False))
+    arms = [
+        (exp.Is(this=value.copy(), expression=exp.Null()), exp.Null()),
+        (exp.Anonymous(this="isnan", expressions=[value.copy()]), exp.Null()),
+        (
+            exp.Between(this=place, low=exp.Literal.number(0), high=exp.Literal.number(STEPS)),
+            written(place.copy(), BIGINT),
+        ),
+        (exp.GT(this=place.copy(), expression=exp.Literal.number(STEPS)), exp.Literal.number(STEPS)),
+    ]
+    number = exp.Case(ifs=[exp.If(this=test, true=one) for test, one in arms], default=exp.Literal.number(0))
+
+    def back(summed: exp.Expr, count: exp.Expr) -> exp.Expr:
+        scaled = exp.Mul(this=summed, expression=literal(step, DOUBLE))
+        return paren(exp.Add(this=scaled, expression=exp.Mul(this=count, expression=literal(low, DOUBLE))))
+
+    return number, back
+
+
+# --- windows over one person's rows -----------------------------------------------------------------------------------
+
+RANKS = ("rank", "dense_rank")  # equal rows get the same, so they need no further order
+PLACES = ("row_number", "lag", "lead", "first_value", "last_value")
+
+
+def windowed(over: Over, person: str | None, every: dict[str, Type]) -> exp.Expr:
+    """SQL for a window function; see `Windowed` for why it does not depend on the engine's order."""
+    by = [*([name(person)] if person is not None else []), *(steady(total(e), e.facts.type) for e in over.partition)]
+    order = [
+        exp.Ordered(this=steady(total(e), e.facts.type), desc=descending, nulls_first=first)
+        for e, descending, first in over.order
+    ]
+    if over.function in PLACES or over.frame is not None:
+        # The text of a double tells 0.0 from -0.0, which compare as equal.
+        ties = (written(name(c), VARCHAR) if t == DOUBLE else name(c) for c, t in every.items())
+        order += [exp.Ordered(this=tie, desc=False, nulls_first=False) for tie in ties]
+    spec = None
+    if over.frame is not None:
+        start, end = (bound.rsplit(" ", 1) for bound in over.frame)
+        spec = exp.WindowSpec(kind="ROWS", start=start[0], start_side=start[1], end=end[0], end_side=end[1])
+    window = exp.Window(partition_by=by, order=exp.Order(expressions=order) if order else None, spec=spec)
+
+    def apply(function: exp.Expr) -> exp.Expr:
+        made = window.copy()
+        made.set("this", function)
+        return made
+
+    arguments = [total(argument) for argument in over.arguments]
+    match over.function:
+        case "count":
+            return apply(exp.Count(this=arguments[0] if arguments else exp.Star()))
+        case "min" | "max":
+            (argument,) = over.arguments
+            value = steady(arguments[0], argument.facts.type)
+            return apply((exp.Min if over.function == "min" else exp.Max)(this=value))
+        case "sum" | "avg":
+            (argument,) = over.arguments
+            number, back = on_grid(argument)
+            summed, count = apply(exp.Sum(this=number)), written(apply(exp.Count(this=number.copy())), DOUBLE)
+            if over.function == "avg":
+                return paren(
+                    exp.Div(this=back(written(summed, DOUBLE), count), expression=count.copy(), typed=False, safe=False)
+                )
+            if argument.facts.type == DOUBLE:
+                return back(written(summed, DOUBLE), count)
+            return written(summed, over.facts.type)
+        case _:
+            return apply(exp.Anonymous(this=over.function, expressions=arguments))

@@ -1,0 +1,148 @@
+"""Every scalar function and macro that DuckDB has is a row of the table, or on this list, with the reason why it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.catalog import fold
+from dpsql.functions import FUNCTIONS, NAMES
+
+# How the engine names what stands in a query as a sign or as words.
+SIGNS = {
+    **{name: name for name in ("+", "-", "*", "/", "//", "%", "&", "|", "||", "=", "!=", "<", "<=", ">", ">=")},
+    **dict.fromkeys(("~~", "!~~", "like_escape", "not_like_escape"), "LIKE"),
+    **dict.fromkeys(("~~*", "!~~*", "ilike_escape", "not_ilike_escape"), "ILIKE"),
+    "if": "CASE",
+    "__between": "BETWEEN",
+    "__cast": "CAST",
+}
+REFUSED = {
+    "another value next time: time, chance, counters": """
+        ago current_date current_localtime current_localtimestamp currval gen_random_uuid get_current_time
+        get_current_timestamp nextval now pg_conf_load_time pg_postmaster_start_time random setseed setval today
+        transaction_timestamp txid_current uuid uuidv4 uuidv7""",
+    "reads the catalogue, the settings or the session, or writes to a log": """
+        col_description current_catalog current_connection_id current_database current_query current_query_id current_role
+        current_schema current_schemas current_setting current_transaction_id current_user format_pg_type format_type
+        get_block_size getvariable has_any_column_privilege has_column_privilege has_database_privilege
+        has_foreign_data_wrapper_privilege has_function_privilege has_language_privilege has_schema_privilege
+        has_sequence_privilege has_server_privilege has_table_privilege has_tablespace_privilege in_search_path
+        inet_client_addr inet_client_port inet_server_addr inet_server_port map_to_pg_oid obj_description
+        parse_duckdb_log_message pg_collation_is_visible pg_conversion_is_visible pg_function_is_visible
+        pg_get_constraintdef pg_get_expr pg_get_viewdef pg_has_role pg_is_other_temp_schema pg_my_temp_schema
+        pg_opclass_is_visible pg_operator_is_visible pg_opfamily_is_visible pg_table_is_visible pg_ts_config_is_visible
+        pg_ts_dict_is_visible pg_ts_parser_is_visible pg_ts_template_is_visible pg_type_is_visible session_user
+        shobj_description user version write_log""",
+    "reads or runs SQL": "json_deserialize_sql json_serialize_plan json_serialize_sql",
+    "takes the time that it is told to": "pg_sleep sleep_ms",
+    "raises by design": "assert_true error",
+    "tells how the engine stores or types a value": """
+        alias can_cast_implicitly constant_or_null create_sort_key get_type index_key is_histogram_other_bin pg_typeof
+        stats typeof vector_type""",
+    "raises for some values, and no simple guard keeps those away": """
+        << binom decimal_division epoch_ns format parse_formatted_bytes path_join printf url_decode""",
+    "a macro that has its argument twice, and so doubles with every level": "fmod",
+    "a sign for which there is a word, or that is not read": """
+        !__postfix ** >> @ ^ ^@ ~ ~~~ IS_DISTINCT_FROM IS_NOT_DISTINCT_FROM""",
+    "an aggregate": "geomean geometric_mean wavg weighted_avg",
+    "state of aggregates": "combine finalize to_aggregate_state",
+    "lists": """
+        && <-> <=> <@ @> aggregate apply array_aggr array_aggregate array_append array_apply array_cat array_concat
+        array_contains array_cosine_distance array_cosine_similarity array_cross_product array_distance array_distinct
+        array_dot_product array_extract array_filter array_grade_up array_has array_has_all array_has_any array_indexof
+        array_inner_product array_intersect array_length array_negative_dot_product array_negative_inner_product
+        array_pop_back array_pop_front array_position array_prepend array_push_back array_push_front array_reduce
+        array_resize array_reverse array_reverse_sort array_select array_slice array_sort array_to_string
+        array_to_string_comma_default array_transform array_unique array_value array_where array_zip cardinality
+        equi_width_bins filter flatten generate_series generate_subscripts grade_up invoke list_aggr list_aggregate
+        list_any_value list_append list_apply list_approx_count_distinct list_avg list_bit_and list_bit_or list_bit_xor
+        list_bool_and list_bool_or list_cat list_concat list_contains list_cosine_distance list_cosine_similarity
+        list_count list_distance list_distinct list_dot_product list_element list_entropy list_extract list_filter
+        list_first list_grade_up list_has list_has_all list_has_any list_histogram list_indexof list_inner_product
+        list_intersect list_kurtosis list_kurtosis_pop list_last list_mad list_max list_median list_min list_mode
+        list_negative_dot_product list_negative_inner_product list_pack list_position list_prepend list_product
+        list_reduce list_resize list_reverse list_reverse_sort list_select list_sem list_skewness list_slice list_sort
+        list_stddev_pop list_stddev_samp list_string_agg list_sum list_transform list_unique list_value list_var_pop
+        list_var_samp list_where list_zip parse_path range reduce regexp_extract_all regexp_split_to_array
+        regexp_split_to_table split str_split str_split_regex string_split string_split_regex string_to_array
+        unpivot_list""",
+    "JSON": """
+        ->> array_to_json from_json from_json_strict json json_array json_array_length json_contains
+        json_copy_strftime_if_date json_copy_strftime_if_timestamp json_deep_merge json_exists json_extract
+        json_extract_path json_extract_path_text json_extract_string json_group_array json_group_object
+        json_group_structure json_insert json_keys json_merge_patch json_merge_patch_diff json_normalize json_object
+        json_pretty json_quote json_remove json_replace json_set json_strip_nulls json_structure json_transform
+        json_transform_strict json_type json_valid json_value row_to_json to_json""",
+    "structs, maps, unions and variants": """
+        element_at map map_concat map_contains map_contains_entry map_contains_value map_entries map_extract
+        map_extract_value map_from_entries map_keys map_values remap_struct row struct_concat struct_contains
+        struct_extract struct_extract_at struct_has struct_indexof struct_insert struct_keys struct_pack struct_position
+        struct_update struct_values switch union_extract union_tag union_value variant_array_length
+        variant_bytes_to_variant variant_comparator variant_contains variant_exists variant_extract
+        variant_extract_string variant_group_array variant_keys variant_normalize variant_to_parquet_variant
+        variant_type variant_typeof""",
+    "BLOB, BIT, UUID, ENUM, UHUGEINT, and types as values": """
+        base64 bit_position bitstring bitstring_byte_comparable cast_to_type decode encode enum_code enum_first enum_last
+        enum_range enum_range_boundary from_base64 from_binary from_hex get_bit hive_partition_component icu_sort_key
+        make_type md5_number md5_number_lower md5_number_upper octet_length replace_type set_bit to_base64 unbin unhex
+        uuid_extract_timestamp uuid_extract_version""",
+    "intervals that are not constants, times of day, time zones and nanoseconds": """
+        age make_time make_timestamp_ns make_timestamptz normalized_interval timetz_byte_comparable timezone
+        timezone_hour timezone_minute to_centuries to_days to_decades to_hours to_microseconds to_millennia
+        to_milliseconds to_minutes to_months to_quarters to_seconds to_timestamp to_weeks to_years""",
+    "geometry": """
+        st_asbinary st_asgeojson st_astext st_aswkb st_aswkt st_crs st_geomfromgeojson st_geomfromwkb
+        st_intersects_extent st_setcrs vertex_extract""",
+}
+INTERNAL = ("__internal_", "collate_", "icu_collate_")  # of the engine itself; and collations, which give BLOBs
+NOT = {
+    name.replace("_", " ") if name.startswith("IS_") else name for names in REFUSED.values() for name in names.split()
+}
+
+
+def every() -> list[str]:
+    """The names of functions as they are in this version of DuckDB, with the extensions that come with it."""
+    rows = duckdb.sql(
+        "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('scalar', 'macro')"
+    )
+    return sorted(name for (name,) in rows.fetchall())
+
+
+def test_every_name_is_listed_once() -> None:
+    """A new version of DuckDB with a new function fails here: put it into the table, or say why it is not there."""
+    listed = {name for name in every() if fold(name) in NAMES or name in SIGNS}
+    assert not listed & NOT
+    assert {name for name in every() if not name.startswith(INTERNAL)} == listed | NOT
+    assert {SIGNS[name] for name in SIGNS} <= set(FUNCTIONS)
+    assert len(" ".join(REFUSED.values()).split()) == len(NOT)
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    assert f"In all {len(listed)} of DuckDB's functions" in readme
+
+
+@pytest.fixture(scope="module")
+def session() -> dpsql.Session:
+    con = duckdb.connect()
+    con.execute("CREATE TABLE t (id INTEGER, s VARCHAR)")
+    policy = {
+        "dataset": {"id": "t"},
+        "budget": {"epsilon": 1, "delta": 1e-6, "accounting": "gdp"},
+        "tables": {"t": {"person": "id", "max_rows_contributed": 1}},
+    }
+    return dpsql.connect(con, policy=policy, ledger=":memory:")
+
+
+@pytest.mark.parametrize("count", range(4))
+def test_what_is_not_listed_is_refused(count: int, session: dpsql.Session) -> None:
+    """Below the noise and above it, bare and quoted, whatever the number of arguments."""
+    for name in every():
+        if fold(name) in NAMES or name == "if":
+            continue
+        for spelled in {name if name.isidentifier() else f'"{name}"', f'"{name}"'}:
+            for argument, query in (("s", "SELECT count(*) FROM t WHERE {} IS NULL"), ("count(*)", "SELECT {} FROM t")):
+                call = f"{spelled}({', '.join([argument] * count)})"
+                with pytest.raises(dpsql.Refused):
+                    session.explain(query.format(call))

@@ -1,0 +1,35 @@
+"""Views of the policy: subqueries with a name, over the same persons."""
+
+from __future__ import annotations
+
+import pytest
+import shop
+
+import dpsql
+
+
+def session(**views: str) -> dpsql.Session:
+    return dpsql.connect(shop.database(shop.clean()), policy={**shop.policy(), "views": views}, ledger=":memory:")
+
+
+def test_a_view_is_its_query() -> None:
+    db = session(
+        open_orders="SELECT * FROM orders WHERE status = 'open'", many="SELECT * FROM open_orders WHERE quantity > 5"
+    )
+    ((seen,),) = db.sql("SELECT count(*) FROM many", epsilon=1e9).fetchall()
+    ((wanted,),) = db.sql("SELECT count(*) FROM orders WHERE status = 'open' AND quantity > 5", epsilon=1e9).fetchall()
+    assert seen == wanted
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("view_invalid", "SELECT * FROM orders WHERE quantity > $1"),
+        ("too_many_tables", "SELECT * FROM odd"),
+        ("table_unknown", "SELECT * FROM nothing"),
+        ("not_supported", "SELECT id FROM customer UNION SELECT customer FROM orders"),
+    ],
+)
+def test_a_view_that_cannot_be_read(code: str, text: str) -> None:
+    with pytest.raises(dpsql.Refused, match=code):
+        session(odd=text).explain("SELECT count(*) FROM odd")
