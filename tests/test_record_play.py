@@ -40,7 +40,7 @@ def transcript(connection: duckdb.DuckDBPyConnection, policy: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_record_play(seed: int, policy: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     recorded: list[Noisy] = []
     picked: list[tuple[int, ...]] = []
@@ -59,7 +59,7 @@ def test_record_play(seed: int, policy: dict[str, Any], monkeypatch: pytest.Monk
     original = transcript(shop.database(rows), policy)
     assert recorded
     person = next(row[0] for row in rows["customer"] if row[0] is not None)
-    for neighbour in (shop.without(rows, person), shop.only(rows, [person]), {}):
+    for neighbour in (shop.without(rows, person), {}, shop.only(rows, [person]))[: 2 + seed]:
         tape, choices = iter(recorded), iter(picked)
 
         def play(plan: Plan, exact: Any, tape: Any = tape) -> Noisy:
@@ -79,5 +79,6 @@ def test_record_play(seed: int, policy: dict[str, Any], monkeypatch: pytest.Monk
 
 def test_a_leak_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test of the test: a plan that looks at the data gives itself away."""
+    monkeypatch.setattr(f"{__name__}.QUERIES", QUERIES[:5])
     original = transcript(shop.database(shop.wild(0)), shop.policy())
     assert transcript(shop.database(shop.wild(0)), shop.policy()) != original, "noise should differ between two runs"

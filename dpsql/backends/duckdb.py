@@ -45,6 +45,9 @@ STEPS = frozenset(  # some have the number of their block behind them
 )
 
 
+HERE = "SELECT system.main.current_database(), system.main.current_schema()"
+
+
 class DuckDB:
     dialect = "duckdb"
 
@@ -82,18 +85,22 @@ class DuckDB:
 
         Needs:   a database of whose contents only the owner decides
         Gives:   a snapshot on which generated SQL means what the proofs take it to mean; nothing of it outlives the block
-        Proof:   the transaction is read-only and sees one version of data and catalogue. Within it every user macro and
-                 type is listed, and one with the name of a built-in is refused; tables have three-part names, so views
-                 and temporary tables cannot shadow them; settings that change meanings are compared
+        Proof:   the transaction is read-only and sees one version of data and catalogue. Functions, operators and types
+                 are looked up in the connection's own temporary schema, which is empty, and among the built-ins, which
+                 the engine lets nobody replace; not among an owner's macros. Tables have three-part names, so views and
+                 temporary tables cannot shadow them; settings that change meanings are compared
         Checked: test_backends
         """
         with self._connect() as connection:
             try:
+                here = connection.execute(HERE).fetchone()
+                connection.execute("SET search_path = 'system.main'")
                 connection.execute("BEGIN TRANSACTION READ ONLY")
-                refuse_shadowing(connection)
+                refuse_settings(connection)
             except duckdb.Error as error:
                 raise cannot_open(self._path, error) from None
-            snapshot = Snapshot(connection)
+            assert here is not None
+            snapshot = Snapshot(connection, *here)
             try:
                 yield snapshot
             finally:
@@ -103,16 +110,12 @@ class DuckDB:
 
 
 class Snapshot:
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: duckdb.DuckDBPyConnection, database: str, schema: str) -> None:
+        self._connection, self._here = connection, (database, schema)
 
     def schemas(self, names: Iterable[str]) -> dict[str, Schema]:
         """The schemas of the tables with these names, which may be qualified. Views are not tables."""
         found: dict[tuple[str, str, str], list[tuple[str, str, bool, bool]]] = {}
-        here = self._connection.execute(
-            "SELECT system.main.current_database(), system.main.current_schema()"
-        ).fetchone()
-        assert here is not None
         # Tables of other engines that are attached might raise while they are scanned.
         own = {
             name
@@ -137,7 +140,7 @@ class Snapshot:
         result: dict[str, Schema] = {}
         for name in names:
             parts = tuple(fold(name).split("."))
-            wanted = (fold(here[0]), fold(here[1]))[: max(3 - len(parts), 0)] + parts
+            wanted = tuple(map(fold, self._here))[: max(3 - len(parts), 0)] + parts
             for path, columns in found.items():
                 if tuple(fold(part) for part in path) == wanted:
                     result[name] = Schema(path, tuple(columns), tables[path])
@@ -145,21 +148,17 @@ class Snapshot:
 
     def everything(self) -> tuple[Described, ...]:
         """All tables of the current database with their keys and references, for the owner."""
-        here = self._connection.execute(
-            "SELECT system.main.current_database(), system.main.current_schema()"
-        ).fetchone()
-        assert here is not None
         listed = self._connection.execute(
             "SELECT schema_name, table_name FROM system.main.duckdb_tables() WHERE database_name = ? AND NOT internal",
-            [here[0]],
+            [self._here[0]],
         ).fetchall()
-        names = {(schema, table): table if schema == here[1] else f"{schema}.{table}" for schema, table in listed}
+        names = {(schema, table): table if schema == self._here[1] else f"{schema}.{table}" for schema, table in listed}
         keys: dict[str, tuple[str, ...]] = {}
         references: dict[str, list[Reference]] = {}
         for schema, table, kind, columns, target, referenced in self._connection.execute(
             "SELECT schema_name, table_name, constraint_type, constraint_column_names, referenced_table, "
             "referenced_column_names FROM system.main.duckdb_constraints() WHERE database_name = ? ORDER BY constraint_index",
-            [here[0]],
+            [self._here[0]],
         ).fetchall():
             if kind == "PRIMARY KEY":
                 keys[names[schema, table]] = tuple(columns)
@@ -194,20 +193,12 @@ class Snapshot:
             self._connection.interrupt()
 
 
-def refuse_shadowing(connection: duckdb.DuckDBPyConnection) -> None:
-    for kind, query in (
-        ("macro", "SELECT function_name FROM system.main.duckdb_functions() WHERE NOT internal"),
-        ("type", "SELECT type_name FROM system.main.duckdb_types() WHERE NOT internal"),
-    ):
-        for (name,) in connection.execute(query).fetchall():
-            if fold(name) in built_in(kind):
-                raise Refused(
-                    "name_shadowed",
-                    f"the database has a {kind} named {name!r}, as a built-in is",
-                    f'Ask the owner to drop it: DROP {kind.upper()} "{name}".',
-                )
-    for name, value in connection.execute("SELECT name, value FROM system.main.duckdb_settings()").fetchall():
-        if name in SETTINGS and value.lower() != str(SETTINGS[name]).lower():
+def refuse_settings(connection: duckdb.DuckDBPyConnection) -> None:
+    names = ", ".join(f"system.main.current_setting('{name}')" for name in SETTINGS)
+    found = connection.execute(f"SELECT {names}").fetchone()
+    assert found is not None
+    for (name, meant), value in zip(SETTINGS.items(), found, strict=True):
+        if str(value).lower() != str(meant).lower():
             raise Refused(
                 "setting_not_supported",
                 f"the connection has {name} = {value}, which changes what queries mean",
@@ -222,15 +213,6 @@ _parser_lock = threading.Lock()
 def parser() -> duckdb.DuckDBPyConnection:
     """An empty instance of our own, for questions about DuckDB itself."""
     return duckdb.connect(":memory:", config=CONFIG)
-
-
-@cache
-def built_in(kind: str) -> frozenset[str]:
-    column, table = ("function_name", "duckdb_functions") if kind == "macro" else ("type_name", "duckdb_types")
-    with _parser_lock:
-        return frozenset(
-            fold(name) for (name,) in parser().execute(f"SELECT DISTINCT {column} FROM {table}()").fetchall()
-        )
 
 
 def reads(text: str) -> dict[str, Any]:

@@ -227,7 +227,7 @@ class Above:
         except Refused as error:
             raise Refused(error.code, error.message, error.hint, position(node)) from None
         for i, (degree, argument) in enumerate(zip(rule.degrees, arguments, strict=False)):
-            if given and argument.facts.type == BOOLEAN:
+            if degree and argument.facts.type == BOOLEAN:
                 arguments[i] = algebra.call("CAST", argument, algebra.constant("INTEGER"))
             if degree and argument.facts.declared and argument.facts.range:
                 low, high = argument.facts.range
