@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.aggregates import RULES
-from dpsql.algebra import Call, Expr, Literal, call, constant
+from dpsql.algebra import Call, Expr, Free, Literal, call, constant
 from dpsql.catalog import BOOLEAN, Type, fold
 from dpsql.errors import Refused
 from dpsql.functions import NAMES
@@ -376,7 +376,7 @@ def number(text: str, node: exp.Expr) -> Literal:
 
 
 def boolean(expression: Expr, clause: str, node: exp.Expr) -> Expr:
-    if expression.facts.type != BOOLEAN:
+    if expression.facts.type != BOOLEAN and not isinstance(expression, Free):  # of which the engine decides
         refuse(
             "type_mismatch",
             f"{clause} needs a condition, not a value of type {expression.facts.type.sql}",

@@ -104,6 +104,16 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.Lead,
         exp.FirstValue,
         exp.LastValue,
+        exp.IgnoreNulls,
+        exp.NullSafeEQ,
+        exp.NullSafeNEQ,
+        exp.Pow,
+        exp.BitwiseLeftShift,
+        exp.BitwiseRightShift,
+        exp.BitwiseNot,
+        exp.Array,
+        exp.Bracket,
+        exp.Slice,
     )
 )
 
@@ -118,20 +128,35 @@ FIELDS = {
 } | {word: word.upper() for word in ("decade", "century", "millennium")}
 
 
-# Functions that stay as they are written; these three have nodes of their own.
-CALLED = {*NAMES, *RULES} - {"count", "sum", "avg"}
+# The functions that have nodes of their own.
+NODED = {
+    "COUNT",
+    "SUM",
+    "AVG",
+    "MIN",
+    "MAX",
+    "BOOL_AND",
+    "BOOL_OR",
+    "IF",
+    "ROW_NUMBER",
+    "RANK",
+    "DENSE_RANK",
+    "LAG",
+    "LEAD",
+}
+NODED |= {"FIRST_VALUE", "LAST_VALUE"}
 
 
 class Reader(DuckDBParser):
-    """The parser, but a call of a function of ours stays what it is: a name and its arguments, in order.
+    """The parser, but a call of a function stays what it is: a name and its arguments, in order.
 
     sqlglot would translate them (`date_trunc(s, d)` into SECOND, `'14 months ago'` into 14 months). Forms with words in
     them (EXTRACT, SUBSTRING, TRIM, POSITION, INTERVAL) become the call that DuckDB makes of them.
     """
 
-    FUNCTIONS: ClassVar = {name: f for name, f in DuckDBParser.FUNCTIONS.items() if name.lower() not in CALLED}
+    FUNCTIONS: ClassVar = {name: f for name, f in DuckDBParser.FUNCTIONS.items() if name in NODED}
     FUNCTION_PARSERS: ClassVar = {
-        **{name: f for name, f in DuckDBParser.FUNCTION_PARSERS.items() if name.lower() not in CALLED},
+        **{name: f for name, f in DuckDBParser.FUNCTION_PARSERS.items() if name.lower() not in {*NAMES, *RULES}},
         "EXTRACT": lambda self: self.extract(),
         "POSITION": lambda self: self.reread("POSITION", "this", "substr"),
         "SUBSTRING": lambda self: self.reread("SUBSTRING", "this", "start", "length"),
