@@ -15,8 +15,8 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.catalog import Catalog
-from dpsql.compose import compose
+from dpsql.catalog import Catalog, Value
+from dpsql.compose import compose, filled
 from dpsql.errors import Refused
 from dpsql.mechanisms import Gaussian, Laplace
 from dpsql.passes.allot import allot
@@ -29,6 +29,7 @@ from dpsql.passes.split import split
 from dpsql.passes.track import track
 from dpsql.plan import Plan, Program, Unknown
 
+MAX_TRIES = 64  # queries that are tried as releases, so that nested ones do not take for ever
 OF_PROGRAMS = ("rows_with_released", "too_many_releases", "delta_missing")
 PASSES = (parse, resolve, track, split, limit, climb, allot)
 
@@ -55,14 +56,45 @@ def composed(
 ) -> Program:
     """The releases of a statement that is none itself; if it cannot be taken apart, it is refused as it was."""
 
-    def plan(query: exp.Query, part: Fraction) -> Plan:
-        return release(Parsed(query), catalog, epsilon, delta, None, part)
+    tries = iter(range(MAX_TRIES))
+
+    def near(query: exp.Query) -> bool:
+        return local(query, catalog)
+
+    def single(query: exp.Query) -> bool:
+        if next(tries, None) is None:
+            raise Refused("too_many_releases", "too many queries are nested in each other", "Ask for less at a time.")
+        try:
+            release(Parsed(query), catalog, epsilon, delta)
+        except Refused:
+            return False
+        return True
+
+    def whole(query: exp.Query) -> bool:
+        if single(query.copy()):
+            return True
+        try:
+            compose(query, catalog, near, single, whole, plan, refusal)
+        except Refused as error:
+            if error.code == "too_many_releases":
+                raise
+            return False
+        return True
+
+    def plan(query: exp.Query, part: Fraction, waits: tuple[str, ...], samples: tuple[Value, ...]) -> Plan:
+        if not waits:
+            return release(Parsed(query), catalog, epsilon, delta, None, part)
+
+        def given(values: tuple[tuple[Value, ...], ...]) -> Plan:
+            return release(Parsed(filled(query.copy(), values)), catalog, epsilon, delta, None, part, waiting=True)
+
+        return replace(given(tuple((value,) for value in samples)), waits=waits, given=given)
 
     if not isinstance(parsed.tree, exp.Query):
         raise refusal
     tree = written(parsed.tree, bind(parsed.marks, parameters))
     try:
-        return compose(tree, catalog, lambda query: local(query, catalog), plan, refusal)
+        return compose(tree, catalog, near, single, whole, plan, refusal)
     except Refused as error:
         raise error if error.code in OF_PROGRAMS or not isinstance(tree, exp.Select) else refusal from None
 
@@ -83,6 +115,7 @@ def release(
     delta: Fraction,
     parameters: object = None,
     part: Fraction = Fraction(1),
+    waiting: bool = False,
 ) -> Plan:
     """The plan of one release."""
     norm = (Laplace if catalog.policy.budget.accounting == "pure" else Gaussian).norm
@@ -93,7 +126,7 @@ def release(
         parts = split(tracked, picked, norm)
         limited = limit(parts, catalog, norm)
         climbed = climb(limited)
-        return allot(climbed, catalog, epsilon, delta, part)
+        return allot(climbed, catalog, epsilon, delta, part, waiting)
 
     plan = follow({})
     if not plan.unknowns:

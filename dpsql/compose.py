@@ -6,8 +6,10 @@ over their answers and public tables: post-processing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -16,154 +18,190 @@ from sqlglot import exp
 from dpsql.accountant import CURRENCIES
 from dpsql.catalog import Catalog, fold, quoted
 from dpsql.errors import Refused
+from dpsql.passes.bind import spelt as constant
 from dpsql.passes.free import spelt
+from dpsql.passes.label import label
 from dpsql.passes.lower import interval, refuse
 from dpsql.passes.resolve import has_aggregate
 from dpsql.plan import Plan, Program
 
 MAX_RELEASES = 16
-RELEASED = None  # what a CTE is, by name, if it is not one of single persons' rows
+
+
+Names = dict[str, "exp.CTE | Released"]
+
+
+@dataclass
+class Released:
+    """A CTE that has been released, or reads only what has: how the SQL over releases defines it."""
+
+    cte: exp.CTE
 
 
 @dataclass
 class Composer:
     """Takes a statement apart.
 
-    Needs:   a tree of allow-listed nodes; `local` says whether a query is one of single persons' rows
+    Needs:   a tree of allow-listed nodes; `local` says whether a query is one of single persons' rows, `single` whether
+             it could be one release, `whole` whether it could be asked alone
     Gives:   releases, and SQL that reads them and public tables only
     Proof:   every table and every query of the tree is visited: a table of the policy is public, or stands inside of a
-             release, or is refused. The releases are planned one by one, each for its share, and losses add up
+             release, or is refused. The releases are planned one by one, each for its share, and losses add up; one that
+             waits for the values of others takes them as constants, which they are once they are released
     Checked: test_compose, specs/released.md
     """
 
     catalog: Catalog
     local: Callable[[exp.Query], bool]
-    releases: dict[str, exp.Query] = field(default_factory=dict)
+    single: Callable[[exp.Query], bool]
+    whole: Callable[[exp.Query], bool]
+    releases: dict[str, tuple[exp.Query, tuple[str, ...]]] = field(default_factory=dict)
     tables: dict[str, tuple[str, str, str]] = field(default_factory=dict)
 
-    def query(self, query: exp.Query, ctes: dict[str, Any]) -> exp.Query:
+    def query(self, query: exp.Query, names: Names) -> exp.Query:
         """What stands for a query in the SQL over releases."""
-        if self.private(query, ctes) and isinstance(query, exp.Select) and not self.mixed(query, ctes):
-            return self.release(query, ctes)
-        return self.around(query, ctes)
+        names = self.define(query, names)
+        if isinstance(query, exp.Select) and self.of_persons(query, names):
+            return self.release(query, names)
+        return self.around(query, names)
 
-    def release(self, query: exp.Select, ctes: dict[str, Any]) -> exp.Query:
-        known = [cte.copy() for cte in ctes.values() if cte is not RELEASED]
-        own = query.args.get("with_")
-        if known or own:
-            query.set("with_", exp.With(expressions=[*known, *(own.expressions if own else [])]))
-        text = query.sql("duckdb")
+    def define(self, query: exp.Query, names: Names) -> Names:
+        """What WITH defines. It is taken off: rows of persons go into the releases, the others around them."""
+        names = dict(names)
+        with_ = query.args.get("with_")
+        if with_ is not None and with_.args.get("recursive"):
+            refuse("not_supported", "WITH RECURSIVE is not supported", "Write the steps out.", query)
+        for cte in with_.expressions if with_ is not None else ():
+            if self.private(cte.this, names) and self.rows(cte.this, names):
+                names[fold(cte.alias)] = cte
+            else:
+                cte.set("this", self.query(cte.this, names))
+                names[fold(cte.alias)] = Released(cte)
+        query.set("with_", None)
+        return names
+
+    def release(self, query: exp.Select, names: Names) -> exp.Query:
+        known = [cte.copy() for cte in names.values() if isinstance(cte, exp.CTE)]
+        query.set("with_", exp.With(expressions=known) if known else None)
+        waits = self.waits(query, names)
+        text = f"{query.sql('duckdb')} {waits}"
         number = list(self.releases).index(text) if text in self.releases else len(self.releases)
-        self.releases.setdefault(text, query)
+        self.releases.setdefault(text, (query, waits))
         if len(self.releases) > MAX_RELEASES:
             refuse("too_many_releases", f"the query needs more than {MAX_RELEASES} releases", "Ask for less at a time.")
         return exp.select("*").from_(exp.Table(this=exp.to_identifier(f"release {number}", quoted=True)))
 
-    def around(self, query: exp.Query, ctes: dict[str, Any]) -> exp.Query:
-        """A query over releases and public tables: its parts one by one."""
-        ctes = dict(ctes)
-        with_ = query.args.get("with_")
-        if with_ is not None:
-            if with_.args.get("recursive"):
-                refuse("not_supported", "WITH RECURSIVE is not supported", "Write the steps out.", query)
-            kept = []
-            for cte in with_.expressions:
-                if self.private(cte.this, ctes) and self.rows(cte.this, ctes):
-                    ctes[fold(cte.alias)] = cte
-                else:
-                    cte.set("this", self.query(cte.this, ctes))
-                    ctes[fold(cte.alias)] = RELEASED
-                    kept.append(cte)
-            query.set("with_", exp.With(expressions=kept) if kept else None)
-        inner = (exp.Select, exp.SetOperation, exp.With)
-        for node in list(query.walk(prune=lambda n: n is not query and isinstance(n, inner))):
-            if node is query or isinstance(node, exp.With):
+    def waits(self, query: exp.Select, names: Names) -> tuple[str, ...]:
+        """Subqueries of a release that have to be released before it: each leaves a parameter behind, numbered."""
+        if self.single(query.copy()):
+            return ()
+        for item in list(query.expressions):  # called as they are written, whatever will be released
+            if not isinstance(item, exp.Alias | exp.Column | exp.Star):
+                item.replace(exp.alias_(item.copy(), label(item), quoted=True))
+        found: list[str] = []
+        for node in nested(query):
+            at = node.parent
+            if not isinstance(at, exp.Subquery) or isinstance(at.parent, exp.From | exp.Join):
                 continue
-            if isinstance(node, exp.Select | exp.SetOperation):
-                node.replace(self.query(node.copy(), ctes))
-            elif isinstance(node, exp.Table):
-                self.table(node, ctes)
-            elif isinstance(node, exp.Anonymous) and (length := interval(node)) is not None:
-                node.replace(spelt(length))
+            read = any(isinstance(names.get(fold(table.name)), Released) for table in node.find_all(exp.Table))
+            if not read and (not self.private(node, names) or self.rows(node, names)):
+                continue
+            if not read and not self.whole(node.copy()):  # it is tied to the query around it
+                continue
+            mark = exp.Placeholder(this=f"release {len(found)}")
+            found.append(defined(self.query(node.copy(), names), names).sql("duckdb", comments=False))
+            if isinstance(at.parent, exp.In):
+                at.parent.set("expressions", [mark])
+                at.parent.set("query", None)
+            else:
+                at.replace(mark)
+        return tuple(found)
+
+    def around(self, query: exp.Query, names: Names) -> exp.Query:
+        """A query over releases and public tables: its parts one by one."""
+        for node in nested(query):
+            node.replace(self.query(node.copy(), names))
+        for part in list(query.find_all(exp.Table, exp.Anonymous)):
+            if isinstance(part, exp.Table):
+                self.table(part, names)
+            elif (length := interval(part)) is not None:
+                part.replace(spelt(length))
         return query
 
-    def table(self, node: exp.Table, ctes: dict[str, Any]) -> None:
-        if not isinstance(node.this, exp.Identifier):
-            return  # a table function: the backend knows which are harmless
+    def table(self, node: exp.Table, names: Names) -> None:
+        if not isinstance(node.this, exp.Identifier) or node.name.startswith(("release ", "public ")):
+            return  # a function, of which the backend knows whether it is harmless; or what was put there before
         name = ".".join(part.name for part in node.parts)
-        if not node.args.get("db") and fold(name) in ctes:
-            if ctes[fold(name)] is not RELEASED:
-                refuse(
-                    "rows_with_released",
-                    f"{name!r} has rows about persons, and is joined with what was released",
-                    "Aggregate it first.",
-                    node,
-                )
-            return
-        if len(node.parts) == 1 and name.startswith("release "):
+        if isinstance(names.get(fold(name)), Released):
             return
         found = self.catalog.tables.get(fold(name))
-        if found is None or found.person is not None:
-            what = (
-                "is not a table of the policy"
-                if found is None
-                else "has rows about persons, and is joined with what was released"
-            )
-            refuse(
-                "table_unknown" if found is None else "rows_with_released",
-                f"{name!r} {what}",
-                "Aggregate it first.",
-                node,
-            )
+        if fold(name) in names or found is None or found.person is not None:
+            if fold(name) not in names and found is None:
+                refuse("table_unknown", f"the policy has no table {name!r}", "Check its name.", node)
+            what = f"{name!r} has rows about persons, and is joined with what was released"
+            refuse("rows_with_released", what, "Aggregate it first.", node)
         self.tables[found.name] = found.path
-        alias = node.args.get("alias") or exp.TableAlias(this=node.this.copy())
+        node.set("alias", node.args.get("alias") or exp.TableAlias(this=node.this.copy()))
+        node.set("this", exp.to_identifier(f"public {found.name}", quoted=True))
         for part in ("db", "catalog"):
             node.set(part, None)
-        node.set("this", exp.to_identifier(f"public {found.name}", quoted=True))
-        node.set("alias", alias)
 
-    def private(self, query: exp.Expr, ctes: dict[str, Any]) -> bool:
+    def private(self, query: exp.Expr, names: Names) -> bool:
         """Whether a query reads rows about persons anywhere below it."""
         own = {fold(cte.alias) for cte in query.find_all(exp.CTE)}
+        views = {fold(view) for view in self.catalog.policy.views}
         for table in query.find_all(exp.Table):
             word = fold(".".join(part.name for part in table.parts)) if isinstance(table.this, exp.Identifier) else ""
             found = self.catalog.tables.get(word)
-            if ctes.get(word, RELEASED) is not RELEASED or (
-                word not in own and word not in ctes and found is not None and found.person is not None
-            ):
-                return True
-            if word in {fold(view) for view in self.catalog.policy.views}:
+            if word in names:
+                if isinstance(names[word], exp.CTE):
+                    return True
+            elif word not in own and (word in views or (found is not None and found.person is not None)):
                 return True
         return False
 
-    def mixed(self, query: exp.Select, ctes: dict[str, Any]) -> bool:
-        """Whether what a query reads has been released, or is public: then it is no release itself."""
-        own = dict(ctes)
-        for cte in query.args["with_"].expressions if query.args.get("with_") else ():
-            own[fold(cte.alias)] = cte if self.private(cte.this, own) and self.rows(cte.this, own) else RELEASED
+    def of_persons(self, query: exp.Select, names: Names) -> bool:
+        """Whether a query reads rows about persons, and nothing that has been released: then it is a release."""
         from_ = query.args.get("from_")
-        if from_ is None:
-            return True
-        for source in (from_.this, *(join.this for join in query.args.get("joins") or ())):
-            if isinstance(source, exp.Subquery) and self.private(source, own) and not self.rows(source.unnest(), own):
-                return True
-            if isinstance(source, exp.Table) and own.get(fold(source.name), source) is RELEASED:
-                return True
-        return not any(self.private(s, own) for s in (from_.this, *(j.this for j in query.args.get("joins") or ())))
+        sources = [from_.this, *(join.this for join in query.args.get("joins") or ())] if from_ is not None else []
+        for source in sources:
+            if isinstance(source, exp.Table) and isinstance(names.get(fold(source.name)), Released):
+                return False
+            if (
+                isinstance(source, exp.Subquery)
+                and self.private(source, names)
+                and not self.rows(source.unnest(), names)
+            ):
+                return False
+        return any(self.private(source, names) for source in sources)
 
-    def rows(self, query: exp.Expr, ctes: dict[str, Any]) -> bool:
+    def rows(self, query: exp.Expr, names: Names) -> bool:
         """Whether a query is one of single persons' rows."""
-        known = [cte.copy() for cte in ctes.values() if cte is not RELEASED]
-        if any(fold(t.name) in ctes and ctes[fold(t.name)] is RELEASED for t in query.find_all(exp.Table)):
+        if any(isinstance(names.get(fold(table.name)), Released) for table in query.find_all(exp.Table)):
             return False
         shape = skeleton(query.copy())
         if shape is None:
             return False
         inner = exp.Subquery(this=shape, alias=exp.TableAlias(this=exp.to_identifier("q")))
         counted = exp.select(exp.Count(this=exp.Star(), big_int=True)).from_(inner)
-        if known:
-            counted.set("with_", exp.With(expressions=known))
+        known = [cte.copy() for cte in names.values() if isinstance(cte, exp.CTE)]
+        counted.set("with_", exp.With(expressions=known) if known else None)
         return self.local(counted)
+
+
+def nested(query: exp.Query) -> list[exp.Query]:
+    """The queries directly inside of a query."""
+    inner = (exp.Select, exp.SetOperation)
+    found = query.walk(prune=lambda node: node is not query and isinstance(node, (*inner, exp.With)))
+    return [node for node in found if node is not query and isinstance(node, inner)]
+
+
+def defined(query: exp.Query, names: Names) -> exp.Query:
+    """SQL over releases with the CTEs that it may use."""
+    known = [name.cte.copy() for name in names.values() if isinstance(name, Released)]
+    if known:
+        query.set("with_", exp.With(expressions=known))
+    return query
 
 
 def skeleton(query: exp.Expr) -> exp.Expr | None:
@@ -188,21 +226,53 @@ def skeleton(query: exp.Expr) -> exp.Expr | None:
     return query
 
 
+def filled(query: exp.Query, values: tuple[tuple[Any, ...], ...]) -> exp.Query:
+    """A release with what it waited for: values of one column each."""
+    for node in list(query.find_all(exp.Placeholder)):
+        found = values[int(node.name.removeprefix("release "))]
+        if isinstance(node.parent, exp.In):
+            known = [constant(value) for value in found if value is not None]
+            if known:
+                node.parent.set("expressions", known)
+            else:
+                node.parent.replace(exp.Boolean(this=False))
+        else:
+            node.replace(constant(found[0] if len(found) == 1 else None))
+    return query
+
+
+SAMPLES: dict[str, Any] = {"VARCHAR": "", "BOOLEAN": True, "DATE": date(2000, 1, 1), "TIMESTAMP": datetime(2000, 1, 1)}
+
+
+def sample(query: str, plans: list[Plan]) -> Any:
+    """A value of the kind that a query over releases gives, as far as that is known beforehand."""
+    found = re.search(r'SELECT \* FROM "release (\d+)"$', query)
+    kind = plans[int(found[1])].outputs[0].expression.facts.type.kind if found else "DOUBLE"
+    return SAMPLES.get(kind, 1)
+
+
 def compose(
     tree: exp.Query,
     catalog: Catalog,
     local: Callable[[exp.Query], bool],
-    plan: Callable[[exp.Query, Fraction], Plan],
+    single: Callable[[exp.Query], bool],
+    whole: Callable[[exp.Query], bool],
+    plan: Callable[[exp.Query, Fraction, tuple[str, ...], tuple[Any, ...]], Plan],
     refusal: Refused,
 ) -> Program:
     """The program of a statement that is not one release; `refusal` says why it is not."""
-    composer = Composer(catalog, local)
-    if composer.private(tree, {}) and isinstance(tree, exp.Select) and not composer.mixed(tree, {}):
+    composer = Composer(catalog, local, single, whole)
+    names = composer.define(tree, {})
+    outer = defined(composer.query(tree, names), names)
+    if len(composer.releases) == 1 and outer.sql("duckdb") == 'SELECT * FROM "release 0"':
         raise refusal
-    outer = composer.around(tree, {})
     share = Fraction(1, max(len(composer.releases), 1))
-    plans = tuple(plan(query, share) for query in composer.releases.values())
+    plans: list[Plan] = []
+    for query, waits in composer.releases.values():
+        plans.append(plan(query, share, waits, tuple(sample(wait, plans) for wait in waits)))
     tables = tuple((name, ".".join(map(quoted, path))) for name, path in composer.tables.items())
     if not plans and not tables:
         raise Refused("no_table", "the query reads no table", "Name a table of the policy.")
-    return Program(plans, outer.sql("duckdb", comments=False), tables, CURRENCIES[catalog.policy.budget.accounting])
+    return Program(
+        tuple(plans), outer.sql("duckdb", comments=False), tables, CURRENCIES[catalog.policy.budget.accounting]
+    )

@@ -101,6 +101,13 @@ class Scratch:
             cursor.execute(f"CREATE OR REPLACE TABLE answer_{number} AS SELECT {renamed} FROM answer_{number}")
         return Answer(names, loss, self._keep(number, ()), program)
 
+    def values(self, query: str, answers: list[Answer]) -> tuple[Any, ...]:
+        """The column that a query over answers gives."""
+        with self._lock, self._connection.cursor() as cursor:
+            for index, answer in enumerate(answers):
+                cursor.execute(view(index, answer.columns, f"SELECT * FROM answer_{answer.number}"))
+            return tuple(row[0] for row in cursor.execute(query).fetchall())
+
     def confirm(self, plan: Plan | Program, schemas: Mapping[str, str] = MappingProxyType({})) -> None:
         """Let the engine bind the finishing query, so that one which cannot run is refused before anything is charged."""
         with self._lock, self._connection.cursor() as cursor:

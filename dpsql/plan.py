@@ -333,6 +333,9 @@ class Plan:
     climb: str = ""
     sampled: tuple[Sampled, ...] = ()  # all that is charged: the ledger keeps it, and computes the charge again from it
     then: Callable[[tuple[int, ...]], Plan] | None = field(default=None, repr=False, compare=False)
+    # Queries over earlier releases of the statement, whose values this one is made with, and how. It is made with samples here.
+    waits: tuple[str, ...] = ()
+    given: Callable[[tuple[tuple[Value, ...], ...]], Plan] | None = field(default=None, repr=False, compare=False)
 
     @property
     def parts(self) -> tuple[Plan, ...]:

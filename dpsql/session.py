@@ -198,20 +198,26 @@ class Session:
     def _answer(self, plan: Plan | Program, snapshot: Snapshot, run: str, query_id: str | None) -> Answer | None:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
         try:
-            answers, kept, drawn = [], [], list[Sampled]()
+            answers, kept, drawn = list[Answer](), list[Any](), list[Sampled]()
             for part in plan.parts:
-                released = noisy(part, snapshot)
+                released = noisy(self._given(part, answers), snapshot)
                 if released is None:
                     return None
                 chosen, table, rungs = released
                 answers.append(self._finisher().finish(chosen, table, self._loss(part)))
                 kept.append([rungs, answers[-1].stored() if query_id else ""])
-                drawn += chosen.drawn if rungs else []
+                drawn += chosen.drawn if rungs or part.waits else []
             answer = self._whole(plan, answers, snapshot)
             self._ledger.settle(run, json.dumps([fingerprint(plan, query_id), kept]) if query_id else "", tuple(drawn))
         except Exception:
             return None
         return answer
+
+    def _given(self, plan: Plan, answers: list[Answer]) -> Plan:
+        """The plan with the released values that it waited for."""
+        if plan.given is None:
+            return plan
+        return plan.given(tuple(self._finisher().values(query, answers) for query in plan.waits))
 
     def _whole(self, plan: Plan | Program, answers: list[Answer], snapshot: Snapshot) -> Answer:
         if isinstance(plan, Plan):
@@ -229,10 +235,11 @@ class Session:
         mark, kept = json.loads(stored)
         if mark != fingerprint(plan, query_id):
             raise Refused("query_differs", f"query {query_id!r} had other parameters", "Ask under another id.")
-        answers = [
-            self._finisher().again(part.then(tuple(rungs)) if part.then else part, rows, self._loss(part))
-            for part, (rungs, rows) in zip(plan.parts, kept, strict=True)
-        ]
+        answers: list[Answer] = []
+        for part, (rungs, rows) in zip(plan.parts, kept, strict=True):
+            made = self._given(part, answers)
+            made = made.then(tuple(rungs)) if made.then else made
+            answers.append(self._finisher().again(made, rows, self._loss(part)))
         with self._backend.snapshot() as snapshot:
             return self._whole(plan, answers, snapshot)
 
@@ -263,10 +270,12 @@ class Session:
             fill(twin, self._catalog)
             self._stage = DuckDB(twin, ours=True)
         with self._stage.snapshot() as snapshot:
-            released = [noisy(part, snapshot) for part in plan.parts]
-            answers = [self._finisher().finish(*found[:2], self._free()) for found in released if found is not None]
-            if len(answers) < len(released):
-                raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
+            answers: list[Answer] = []
+            for part in plan.parts:
+                released = noisy(self._given(part, answers), snapshot)
+                if released is None:
+                    raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
+                answers.append(self._finisher().finish(*released[:2], self._free()))
             answer = self._whole(plan, answers, snapshot)
         answer.notes = (NOTE, *answer.notes)
         return answer

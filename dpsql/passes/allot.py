@@ -21,7 +21,14 @@ SHARE_OF_LADDERS = Fraction(20, 100)
 MAX_SCALE = 2.0**90  # in grid units; sums and noise together must fit 38 digits
 
 
-def allot(climbed: Climbed, catalog: Catalog, epsilon: Fraction, delta: Fraction, part: Fraction = Fraction(1)) -> Plan:
+def allot(
+    climbed: Climbed,
+    catalog: Catalog,
+    epsilon: Fraction,
+    delta: Fraction,
+    part: Fraction = Fraction(1),
+    waiting: bool = False,
+) -> Plan:
     """Calibrate one noise for the whole vector of the statement.
 
     Needs:   one person adds to block i, or takes from it, non-negative numbers of norm at most sensitivities[i]
@@ -36,7 +43,8 @@ def allot(climbed: Climbed, catalog: Catalog, epsilon: Fraction, delta: Fraction
              released before, from a part of their own; that choice and the noise compose adaptively, and the charge is
              what both may cost at the most, whichever limits are chosen. One of several releases gets a `part` of the
              loss that (epsilon, delta) allow, and of the delta of thresholds, whether or not it has private keys: so
-             all parts together lose no more than one release that has
+             all parts together lose no more than one release that has. A release that is `waiting` for the values of
+             another is charged in the same way as one that waits for its limits
     Checked: test_allot, test_record_play (the same on every database)
     """
     limited = climbed.limited
@@ -78,10 +86,11 @@ def allot(climbed: Climbed, catalog: Catalog, epsilon: Fraction, delta: Fraction
         bounded(mechanism)
     drawn = (*mechanisms, *([threshold] if threshold else []))
     sampled: tuple[Sampled, ...] = drawn
-    if ladder is not None:  # charged before the limits are known: the same for each of them
-        later = Later((Laplace if pure else Gaussian).guarantee, rest, key_delta if private else Fraction(0))
+    if ladder is not None or waiting:  # charged before they are known: the same for each of them
+        loss, reserve = (whole, key_delta) if waiting else (rest, key_delta if private else Fraction(0))
+        later = Later((Laplace if pure else Gaussian).guarantee, loss, reserve)
         assert later.covers(drawn)
-        sampled = (*[ladder] * len(limited.unknowns), later)
+        sampled = (*([ladder] * len(limited.unknowns) if ladder is not None and not waiting else []), later)
     charge = cost(sampled, CURRENCIES[catalog.policy.budget.accounting])
     top = [s.table for s in scans(split.tracked.relation)]
     hidden = (

@@ -94,20 +94,29 @@ def typed(name: str, value: Any, position: int) -> Literal:
 def written(tree: exp.Query, constants: Mapping[str, Literal]) -> exp.Query:
     """The statement with its parameters written into it."""
     for node in list(tree.find_all(exp.Placeholder)):
-        value = constants[fold(node.name)].value
-        match value:
-            case datetime.date():
-                kind = "TIMESTAMP" if isinstance(value, datetime.datetime) else "DATE"
-                to = exp.DataType.build(kind, dialect="duckdb")
-                node.replace(exp.Cast(this=exp.Literal.string(str(value)), to=to))
-            case Fraction():
-                with localcontext(prec=60):
-                    node.replace(exp.Literal.number(f"{Decimal(value.numerator) / value.denominator:f}"))
-            case float():
-                node.replace(exp.Literal.number(f"{value!r}e0" if "e" not in repr(value) else repr(value)))
-            case _:
-                node.replace(exp.convert(value))
+        node.replace(spelt(constants[fold(node.name)].value))
     return tree
+
+
+def spelt(value: Any) -> exp.Expr:
+    """A constant as it would be written."""
+    match value:
+        case None:
+            return exp.Anonymous(this="nullif", expressions=[exp.Literal.number(1), exp.Literal.number(1)])
+        case datetime.date():
+            kind = "TIMESTAMP" if isinstance(value, datetime.datetime) else "DATE"
+            return exp.Cast(this=exp.Literal.string(str(value)), to=exp.DataType.build(kind, dialect="duckdb"))
+        case bool() | str():
+            return exp.convert(value)
+        case float():
+            text = repr(value) if "e" in repr(value) else f"{value!r}e0"
+        case Fraction():
+            with localcontext(prec=60):
+                text = f"{Decimal(value.numerator) / value.denominator:f}"
+        case _:
+            text = f"{value:f}" if isinstance(value, Decimal) else str(value)
+    sign, digits = text.startswith("-"), exp.Literal.number(text.lstrip("-"))
+    return exp.Paren(this=exp.Neg(this=digits)) if sign else digits
 
 
 def decimal(value: Decimal) -> Literal | None:
