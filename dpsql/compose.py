@@ -19,7 +19,7 @@ from dpsql.accountant import CURRENCIES
 from dpsql.catalog import Catalog, fold, quoted
 from dpsql.errors import Refused
 from dpsql.passes.bind import spelt as constant
-from dpsql.passes.free import spelt
+from dpsql.passes.free import named, spelt
 from dpsql.passes.label import label
 from dpsql.passes.lower import interval, refuse
 from dpsql.passes.resolve import has_aggregate
@@ -126,6 +126,8 @@ class Composer:
                 self.table(part, names)
             elif (length := interval(part)) is not None:
                 part.replace(spelt(length))
+            elif isinstance(part, exp.Anonymous):
+                named(part)
         return query
 
     def table(self, node: exp.Table, names: Names) -> None:

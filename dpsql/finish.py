@@ -27,6 +27,7 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": False,
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
+    "memory_limit": "4GB",
     "lock_configuration": True,
 }
 

@@ -210,6 +210,7 @@ class Session:
             answer = self._whole(plan, answers, snapshot)
             self._ledger.settle(run, json.dumps([fingerprint(plan, query_id), kept]) if query_id else "", tuple(drawn))
         except Exception:
+            self._scratch = None  # an engine that has failed may be of no use any more
             return None
         return answer
 

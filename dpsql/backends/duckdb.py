@@ -47,6 +47,7 @@ STEPS = frozenset(  # some have the number of their block behind them
 )
 
 
+SIGNS = frozenset([*OPERATORS, "<<", ">>", "~", "**", "^"])  # above the noise, as signs and not by their names
 TABLES = ("range", "generate_series", "unnest")  # functions in FROM that may stand above the noise
 HERE = "SELECT system.main.current_database(), system.main.current_schema()"
 
@@ -321,6 +322,9 @@ class Shadow:
                 raise AssertionError("the generated SQL does not give one row for each key")
 
 
+OUTSIDE = "^version$|^current_|_sql$|_plan$|^finalize$|^combine$|aggregate_state|^alias$|^index_key$|log_message"
+
+
 @cache
 def repeatable() -> Mapping[str, str]:
     """The functions of which the same arguments always give the same result, and of what kind each is."""
@@ -330,16 +334,27 @@ def repeatable() -> Mapping[str, str]:
             "WHERE stability = 'CONSISTENT' OR (function_type = 'macro' AND regexp_matches(function_name, '^(list|array)_'))"
         )
         kinds: dict[str, str] = dict(found.fetchall())
-    return {name: kind for name, kind in kinds.items() if not re.search("^version$|^current_|_sql$", name)}
+    return {name: kind for name, kind in kinds.items() if re.match("[a-z]", name) and not re.search(OUTSIDE, name)}
 
 
 def finishes(outer: str, aggregating: bool = False) -> None:
     """Refuse functions above the noise that are not the engine's, or that would tell more than their arguments do."""
-    for node in nodes(reads(outer)):
-        if node.get("type") == "TABLE_FUNCTION" and fold(node["function"]["function_name"]) not in TABLES:
+    tree = reads(outer)
+    if tree.get("error") or len(tree["statements"]) != 1:
+        raise Refused("engine_cannot", "the engine cannot read what would finish this query", "Simplify it.")
+    for node in nodes(tree):
+        if node.get("type") == "TABLE_FUNCTION" and (
+            not aggregating or fold(node["function"]["function_name"]) not in TABLES
+        ):
             raise Refused("not_supported", "a function in FROM that is not supported", "Use range or unnest.")
+        if not aggregating and (
+            node.get("class") == "SUBQUERY" or (node.get("type") == "BASE_TABLE" and node["table_name"] != "released")
+        ):
+            raise AssertionError("what finishes a release reads something else than it")
         word = fold(node.get("function_name") or "")
-        if node.get("class") in ("FUNCTION", "WINDOW") and word not in CALLS:
+        if node.get("class") in ("FUNCTION", "WINDOW") and not (
+            (word in CALLS and re.match("[a-z]", word)) or (word in SIGNS and node.get("is_operator"))
+        ):
             kind = repeatable().get(word)
             if kind is None:
                 near = get_close_matches(word, repeatable(), 1)

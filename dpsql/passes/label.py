@@ -70,7 +70,9 @@ def label(node: exp.Expr, top: bool = False) -> str:
         case exp.Cast():
             word = "TRY_CAST" if isinstance(node, exp.TryCast) else "CAST"
             to = node.args["to"]
-            sizes = ", ".join(str(size.this.this) for size in to.expressions)
+            if not all(isinstance(size, exp.DataTypeParam) for size in to.expressions):
+                return f"{word}({label(node.this)} AS {to.sql('duckdb')})"
+            sizes = ", ".join(size.name for size in to.expressions)
             return f"{word}({label(node.this)} AS {TYPES.get(to.this, 'INTERVAL')}{f'({sizes})' if sizes else ''})"
         case exp.Anonymous() if node.this == "interval":
             amount, unit = node.expressions
@@ -96,6 +98,8 @@ def label(node: exp.Expr, top: bool = False) -> str:
         case exp.And() | exp.Or():
             parts = list(node.flatten(unnest=False))
             return "(" + f" {OPERATORS[type(node)]} ".join(label(part) for part in parts) + ")"
+        case exp.BitwiseNot():
+            return f"(~({label(node.this)}))"
         case exp.NullSafeEQ() | exp.NullSafeNEQ():
             word = "NOT " * isinstance(node, exp.NullSafeEQ)
             return f"({label(node.this)} IS {word}DISTINCT FROM {label(node.expression)})"

@@ -217,7 +217,7 @@ def case(node: exp.Case, lower: Any) -> Expr:
 
 
 def size(expression: Expr) -> int:
-    return 1 + sum(map(size, expression.arguments)) if isinstance(expression, Call) else 1
+    return 1 + sum(map(size, expression.arguments)) if isinstance(expression, Call | Free) else 1
 
 
 def like(node: exp.Expr, lower: Any) -> Expr:
@@ -308,6 +308,10 @@ def target(to: exp.Expr, node: exp.Expr) -> str:
     if isinstance(to, exp.DataType):
         name, parameters, _ = take(to, "this", "expressions", "nested")
         known = TYPES.get(name)
+        if not all(isinstance(p, exp.DataTypeParam) and isinstance(p.this, exp.Literal) for p in parameters or []):
+            refuse(
+                "not_supported", "a type of this kind is not supported", "Cast to INTEGER, DOUBLE, VARCHAR, DATE.", node
+            )
         sizes = [take(parameter, "this")[0] for parameter in parameters or []]
         if known == "DECIMAL" and 1 <= len(sizes) <= 2 and all(s.this.isdigit() for s in sizes):
             width, scale = int(sizes[0].this), int(sizes[1].this) if len(sizes) > 1 else 0

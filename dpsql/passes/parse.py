@@ -301,9 +301,18 @@ def parse(text: str) -> Parsed:
 def write_windows_out(select: exp.Select) -> None:
     """OVER w with WINDOW w AS (...) is OVER (...)."""
     named = {fold(window.name): window for window in select.args.get("windows") or []}
-    for window in select.find_all(exp.Window) if named else ():
-        word = window.args.get("alias")
-        if word is not None and fold(word.name) in named and window.find_ancestor(exp.Select) is select:
+    uses = [window for window in select.find_all(exp.Window) if named and window.args.get("alias") is not None]
+    uses = [window for window in uses if window.find_ancestor(exp.Select) is select]
+    if {fold(window.args["alias"].name) for window in uses} != named.keys():
+        raise Refused("window_unknown", "a window's name stands only in OVER or only in WINDOW", "Check the names.")
+    for window in named.values():
+        if window.args.get("alias") is not None or len(list(window.find_all(exp.Window))) > 1:
+            raise Refused("not_supported", "a window that is made of another is not supported", "Write it out.")
+    if sum(1 for window in uses for _ in named[fold(window.args["alias"].name)].walk()) > MAX_TOKENS:
+        raise Refused("too_long", "the named windows are used too often", "Write them out where they are needed.")
+    for window in uses:
+        word = window.args["alias"]
+        if word is not None:
             meant = named[fold(word.name)].args
             for part in ("partition_by", "order", "spec"):
                 window.set(part, window.args.get(part) or copy.deepcopy(meant.get(part)))
