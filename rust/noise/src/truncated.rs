@@ -46,7 +46,7 @@ impl Truncated {
     }
 }
 
-impl Sampler<2> for Truncated {
+impl Sampler<[u64; 2]> for Truncated {
     #[inline]
     fn fast(&self, words: [u64; 2]) -> Option<i64> {
         self.laplace.fast(words).filter(|noise| self.wide && noise.unsigned_abs() <= self.bound)
