@@ -16,6 +16,8 @@ const NOISY_END: u128 = 10_u128.pow(38);
 /// In the first pass only the upper halves are looked at: of a value, or of -1 - value if it is negative, they
 /// are below 2^56 but for one that is too large or 2^120.
 pub fn check(exact: &[i128]) -> Result<(), Error> {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    // neither: the sign bit is cleared
     let upper = |value: &i128| ((value ^ (value >> 127)) >> 64) as u64;
     if exact.iter().fold(0, |all, value| all | upper(value)) >> 56 == 0
         || exact.iter().all(|value| value.unsigned_abs() <= MAX_EXACT)
@@ -67,12 +69,12 @@ pub fn add_each<S: Start>(
     sampler: &impl Sampler<S>,
     bits: &mut Entropy,
 ) -> Result<Vec<i128>, Error> {
-    let (mut noisy, mut failed) = (Vec::with_capacity(exact.len()), Ok(()));
+    let (mut sums, mut failed) = (Vec::with_capacity(exact.len()), Ok(()));
     let mut buffer = Zeroizing::new([[0; 8]; WORDS]);
     for exact in exact.chunks(S::COUNT) {
         let words = &mut buffer[..(exact.len() * WORDS).div_ceil(S::COUNT)];
         bits.fill(words);
-        noisy.extend(exact.iter().zip(S::cut(words)).map(|(value, start)| {
+        sums.extend(exact.iter().zip(S::cut(words)).map(|(value, start)| {
             match sampler.fast(start) {
                 Some(noise) => value.wrapping_add(noise.into()), // below 2^121
                 None => add(*value, sampler.slow(start, bits)).unwrap_or_else(|error| {
@@ -82,7 +84,7 @@ pub fn add_each<S: Start>(
             }
         }));
     }
-    failed.map(|()| noisy)
+    failed.map(|()| sums)
 }
 
 /// Without a branch: half of them would be mispredicted.
