@@ -252,7 +252,7 @@ def test_what_does_not_fit_draws_nothing() -> None:
             add_noise(table, mechanism, [1.0, 1.0])
     assert words_drawn() == before
     add_noise(exact(rows.format(1)).to_arrow_table(), "laplace", [1.0, 1.0])
-    assert words_drawn() >= before + 4000
+    assert words_drawn() >= before + 1000  # half a word each, from a table that is kept
 
 
 def test_words_are_counted() -> None:
