@@ -1,7 +1,18 @@
 from collections.abc import Sequence
 from typing import Literal, Protocol, final
 
-__all__ = ["Noisy", "add_noise", "add_truncated", "choose", "flips", "quantile", "respond", "select", "show", "words_drawn"]
+__all__ = [
+    "Noisy",
+    "add_noise",
+    "add_truncated",
+    "choose",
+    "flips",
+    "quantile",
+    "respond",
+    "select",
+    "show",
+    "words_drawn",
+]
 
 class _Stream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
