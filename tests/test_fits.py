@@ -75,17 +75,24 @@ def test_truncated_below_its_scale() -> None:
     assert abs(abs(column(add_truncated(zeros, scale * 1.01, bound), "v")).mean() - mean) > most
 
 
-def selected(noise: Noise, rate: float, scores: list[int], k: int) -> np.ndarray:
-    """The number of the outcome, in base 3 for k > 1."""
-    parts = []
-    for _ in range(4):
-        n = N // 4
-        flat = pa.array(np.tile(np.array(scores), n)).cast(INTEGER)
-        ends = np.arange(0, len(scores) * n + 1, len(scores), dtype=np.int32)
-        table = pa.table({"v": pa.ListArray.from_arrays(pa.array(ends), flat)})
-        places = column(select(table, noise, rate, k), "place").reshape(n, k)
-        parts.append(places @ 3 ** np.arange(k)[::-1])
-    return np.bincount(np.concatenate(parts), minlength=3**k)
+def integers(values: list[int], times: int) -> Any:
+    """These again and again, as decimals: 16 bytes each, which a cast would take long to make."""
+    halves = np.array([(value, value >> 63) for value in values], dtype=np.int64)
+    buffer = pa.py_buffer(np.tile(halves, (times, 1)).tobytes())
+    return pa.Array.from_buffers(INTEGER, len(values) * times, [None, buffer])
+
+
+def selected(noise: Noise, scores: list[int], k: int) -> Callable[[float], np.ndarray]:
+    """How often each outcome is seen at a rate; its number is in base 3 for k > 1."""
+    n = N // 4
+    ends = np.arange(0, len(scores) * n + 1, len(scores), dtype=np.int32)
+    table = pa.table({"v": pa.ListArray.from_arrays(pa.array(ends), integers(scores, n))})
+
+    def count(rate: float) -> np.ndarray:
+        places = pa.table(select(table, noise, rate, k))["place"].to_numpy().astype(np.int64).reshape(n, k)
+        return np.bincount(places @ 3 ** np.arange(k)[::-1], minlength=3**k)
+
+    return lambda rate: np.array(sum(count(rate) for _ in range(4)))
 
 
 def selection(noise: Noise, x: float) -> np.ndarray:
@@ -111,7 +118,8 @@ def test_selection(noise: Noise, scale: float) -> None:
     """The exponential mechanism, permute-and-flip and report-noisy-max with Laplace noise."""
     step = math.ceil(scale)
     scores = [0, step, 2 * step][: 2 if noise == "laplace" else 3]
-    check(lambda off: selected(noise, 1 / (scale * off), scores, 1), selection(noise, step / scale))
+    counts = selected(noise, scores, 1)
+    check(lambda off: counts(1 / (scale * off)), selection(noise, step / scale))
 
 
 @pytest.mark.parametrize("scale", [0.3, 1, 1e6])
@@ -121,14 +129,15 @@ def test_top_two(scale: float) -> None:
     pairs = np.array(
         [[0 if i == j else weights[i] * weights[j] / (1 - weights[i]) for j in range(3)] for i in range(3)]
     )
-    check(lambda off: selected("gumbel", 1 / (scale * off), [0, step, 2 * step], 2), pairs.flatten())
+    counts = selected("gumbel", [0, step, 2 * step], 2)
+    check(lambda off: counts(1 / (scale * off)), pairs.flatten())
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_weighted_choice(scale: float) -> None:
     step, n = math.ceil(scale), N // 10
     weights = np.array([7, 3, 1]) * np.exp(step / scale * np.arange(3))
-    scores = pa.table({"v": pa.array(np.tile([0, step, 2 * step], n)).cast(INTEGER)})
+    scores = pa.table({"v": integers([0, step, 2 * step], n)})
     lists = [[7, 3, 1]] * n
 
     def counts(off: float) -> np.ndarray:
@@ -141,7 +150,7 @@ def test_weighted_choice(scale: float) -> None:
 def test_quantile_cells() -> None:
     """The median of rows in cells of unequal width; a person moves each rank by one half."""
     scale, rows, widths = 7.5, [20, 0, 40, 30], [1, 2, 1, 3]
-    table = pa.table({"v": pa.array(rows).cast(INTEGER)})
+    table = pa.table({"v": integers(rows, 1)})
     weights = np.array(widths) * np.exp(np.array([-25.0, -25.0, 0.0, -15.0]) / scale)  # rank 45
 
     def counts(off: float) -> np.ndarray:

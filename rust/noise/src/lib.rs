@@ -33,7 +33,7 @@ use std::fmt;
 pub use bernoulli::flips;
 use bits::Entropy;
 pub use bits::words_drawn;
-pub use choice::choose;
+pub use choice::{choose, choose_each};
 use gaussian::Gaussian;
 use laplace::Laplace;
 use noise::{Sampler, Start, add_each, check};

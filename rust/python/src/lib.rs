@@ -92,17 +92,7 @@ fn choose(exact: &Bound<PyAny>, rate: f64, weights: &Bound<PyAny>) -> PyResult<V
     let reader = reader_of(exact)?;
     Ok(exact.py().detach(|| {
         let scores = one_vector(reader)?;
-        let mut scores = scores.as_slice();
-        if scores.len() != weights.iter().map(Vec::len).sum::<usize>() {
-            return Err(Failure::Noise(dpsql_noise::Error::Weights));
-        }
-        let mut chosen = Vec::with_capacity(weights.len());
-        for weights in weights {
-            let (own, rest) = scores.split_at(weights.len());
-            chosen.push(dpsql_noise::choose(rate, own, &weights)?);
-            scores = rest;
-        }
-        Ok(chosen)
+        Ok::<_, Failure>(dpsql_noise::choose_each(rate, &scores, &weights)?)
     })?)
 }
 
