@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import duckdb
@@ -12,6 +13,7 @@ import spec
 import sqlglot
 
 import dpsql
+from dpsql.plan import Plan
 
 EVERY = spec.every()
 
@@ -22,15 +24,14 @@ def outcome(session: dpsql.Session, query: str) -> dict[str, str]:
         explained = session.explain(query)
     except dpsql.Refused as refusal:
         return {"refused": f"{refusal}\n"}
-    text = str(explained)
+    plan = explained.plan
+    shown = {"outer": plan.outer}
+    if isinstance(plan, Plan):
+        shown = {"first": plan.climb, "inner": plan.inner, **shown}
     pretty = {name: sqlglot.parse_one(sql, dialect="duckdb").sql("duckdb", pretty=True) + "\n"
-              for name, sql in (("first", explained.plan.climb), ("inner", explained.plan.inner), ("outer", explained.plan.outer))
-              if sql}  # fmt: skip
-    lines = [
-        line
-        for line in text[: text.index("\nfirst" if explained.plan.climb else "\ninner")].splitlines()
-        if not line.startswith("cost")
-    ]
+              for name, sql in shown.items() if sql}  # fmt: skip
+    text = re.split(r"\n(?:first|inner|outer|release 0)\n", str(explained))[0]
+    lines = [line for line in text.splitlines() if not line.startswith("cost")]
     return {"plan": "\n".join(lines) + "\n", **pretty}
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,7 @@ STEPS = frozenset(  # some have the number of their block behind them
 )
 
 
+TABLES = ("range", "generate_series", "unnest")  # functions in FROM that may stand above the noise
 HERE = "SELECT system.main.current_database(), system.main.current_schema()"
 
 
@@ -93,14 +96,13 @@ class DuckDB:
         """
         with self._connect() as connection:
             try:
-                here = connection.execute(HERE).fetchone()
+                ((database, schema),) = connection.execute(HERE).fetchall()
                 connection.execute("SET search_path = 'system.main'")
                 connection.execute("BEGIN TRANSACTION READ ONLY")
                 refuse_settings(connection)
             except duckdb.Error as error:
                 raise cannot_open(self._path, error) from None
-            assert here is not None
-            snapshot = Snapshot(connection, *here)
+            snapshot = Snapshot(connection, database, schema)
             try:
                 yield snapshot
             finally:
@@ -187,16 +189,29 @@ class Snapshot:
         """The exact integers of a plan's query as an Arrow stream; to be read before the snapshot ends."""
         return self._connection.sql(sql)
 
+    def public(self, path: str) -> Stream:
+        """A public table as an Arrow stream; to be read before the snapshot ends."""
+        return Stream(self._connection.sql(f"SELECT * FROM {path}"))
+
     def interrupt(self) -> None:
         """End the query that runs now, from another thread."""
         with suppress(duckdb.Error):
             self._connection.interrupt()
 
 
+class Stream:
+    """Rows of one instance for another: a relation itself could be read only where it is."""
+
+    def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
+        self._relation = relation
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._relation.__arrow_c_stream__(requested_schema)
+
+
 def refuse_settings(connection: duckdb.DuckDBPyConnection) -> None:
     names = ", ".join(f"system.main.current_setting('{name}')" for name in SETTINGS)
-    found = connection.execute(f"SELECT {names}").fetchone()
-    assert found is not None
+    (found,) = connection.execute(f"SELECT {names}").fetchall()  # all, since an open result would stay in the way
     for (name, meant), value in zip(SETTINGS.items(), found, strict=True):
         if str(value).lower() != str(meant).lower():
             raise Refused(
@@ -239,6 +254,13 @@ class Shadow:
         self._schemas = schemas
         self._empty: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
+
+    def columns(self) -> dict[str, str]:
+        """For each table its columns, as CREATE TABLE has them."""
+        return {
+            name: ", ".join(f"{quoted(column)} {type_}" for column, type_, _, _ in schema.columns)
+            for name, schema in self._schemas.items()
+        }
 
     def twin(self) -> duckdb.DuckDBPyConnection:
         """A new one. Its tables have the names and the types of the real ones, and no rows."""
@@ -297,6 +319,37 @@ class Shadow:
                     ) from None
             if len(rows) != size:
                 raise AssertionError("the generated SQL does not give one row for each key")
+
+
+@cache
+def repeatable() -> Mapping[str, str]:
+    """The functions of which the same arguments always give the same result, and of what kind each is."""
+    with _parser_lock:
+        found = parser().execute(
+            "SELECT function_name, function_type FROM duckdb_functions() "
+            "WHERE stability = 'CONSISTENT' OR (function_type = 'macro' AND regexp_matches(function_name, '^(list|array)_'))"
+        )
+        kinds: dict[str, str] = dict(found.fetchall())
+    return {name: kind for name, kind in kinds.items() if not re.search("^version$|^current_|_sql$", name)}
+
+
+def finishes(outer: str, aggregating: bool = False) -> None:
+    """Refuse functions above the noise that are not the engine's, or that would tell more than their arguments do."""
+    for node in nodes(reads(outer)):
+        if node.get("type") == "TABLE_FUNCTION" and fold(node["function"]["function_name"]) not in TABLES:
+            raise Refused("not_supported", "a function in FROM that is not supported", "Use range or unnest.")
+        word = fold(node.get("function_name") or "")
+        if node.get("class") in ("FUNCTION", "WINDOW") and word not in CALLS:
+            kind = repeatable().get(word)
+            if kind is None:
+                near = get_close_matches(word, repeatable(), 1)
+                raise Refused(
+                    "function_unknown",
+                    f"there is no function {word}() that may be used here",
+                    f"Did you mean {near[0]}()?" if near else "See DuckDB's list of functions.",
+                )
+            if kind in ("aggregate", "window") and node["class"] == "FUNCTION" and not aggregating:
+                raise Refused("not_supported", f"{word}() stands without OVER", "Write OVER () behind it.")
 
 
 def constants_are_read(sql: str, tree: Mapping[str, Any]) -> None:
