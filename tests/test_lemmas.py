@@ -33,9 +33,9 @@ from dpsql.passes.track import track
 from dpsql.plan import Plan, PublicKeys
 from dpsql.relations import select
 
-QUERIES = [one.query for one in spec.every() if not one.refused]
+QUERIES = {name: [one.query for one in spec.every(name) if not one.refused] for name in spec.DATABASES}
 # Conditions that no sane analyst writes, for the cells that no sane owner has.
-QUERIES += [
+QUERIES["shop"] += [
     "SELECT count(*), sum(balance), sum(score), avg(age) FROM customer WHERE balance * balance > 1 OR balance / balance < 2",
     "SELECT segment, member, tier, sum(score * age) FROM customer WHERE age % (tier - 2) = 0 GROUP BY segment, member, tier",
     "SELECT status, sum(weight * weight), sum(amount * weight), sum(quantity * quantity * quantity) FROM orders GROUP BY status",
@@ -68,8 +68,6 @@ QUERIES += [
     "SELECT member, count(DISTINCT a.customer), count(DISTINCT c.id), count(DISTINCT b.id) FROM customer c JOIN orders a ON a.customer = c.id JOIN orders b ON b.customer = c.id GROUP BY member",
     "SELECT member, count(*) FROM customer c JOIN orders a ON a.customer = c.id JOIN orders b ON b.customer = c.id GROUP BY member",
 ]
-LEDGERS = {"gdp": shop.policy(), "pure": shop.pure(), "undeclared": shop.undeclared()}
-POLICIES = {**LEDGERS, "zcdp": shop.policy(accounting="zcdp")}
 Exact = dict[tuple[Any, ...], tuple[int, ...]]
 
 
@@ -86,22 +84,26 @@ LADDERS = [
 
 @cache
 def engine() -> duckdb.DuckDBPyConnection:
-    connection = shop.database({})
+    """One for all databases, whose tables have different names."""
+    connection = duckdb.connect()
+    for one in spec.DATABASES.values():
+        one.connect({}, connection)
     connection.execute("SET threads = 1")  # faster on tables this small
     return connection
 
 
 @cache
-def catalog(ledger: str) -> Catalog:
-    policy = read_policy(POLICIES[ledger])
+def catalog(ledger: str, name: str = "shop") -> Catalog:
+    one = spec.DATABASES[name]
+    policy = read_policy(one.undeclared() if ledger == "undeclared" else one.policy(accounting=ledger))
     with DuckDB(engine()).snapshot() as snapshot:
         return build(policy, snapshot.schemas(policy.tables))
 
 
 @cache
-def stages(query: str, ledger: str) -> tuple[Plan, str, str, str]:
+def stages(query: str, ledger: str, name: str = "shop") -> tuple[Plan, str, str, str]:
     """The plan, the tracked relation's SQL and person, and the SQL for each person's limited vector."""
-    known = catalog(ledger)
+    known = catalog(ledger, name)
     tracked = track(resolve(parse(query), known), known)
     norm = (Laplace if ledger == "pure" else Gaussian).norm
     limited = limit(split(tracked, {}, norm), known, norm)
@@ -118,10 +120,6 @@ def stages(query: str, ledger: str) -> tuple[Plan, str, str, str]:
 def bag(sql: str) -> Counter[tuple[Any, ...]]:
     """All rows as a multiset; NaN equals NaN, and -0.0 differs from 0.0."""
     return Counter(tuple(map(repr, row)) for row in engine().execute(sql).fetchall())
-
-
-def persons(rows: shop.Rows) -> list[int]:
-    return sorted({row[0] for row in rows["customer"] if row[0] is not None})
 
 
 def exact(plan: Plan) -> dict[tuple[Any, ...], tuple[int, ...]]:
@@ -162,37 +160,51 @@ def assert_within(plan: Plan, whole: Exact, smaller: Exact) -> None:
         assert set(smaller) <= set(whole) and all(whole[key][0] == 1 for key in whole if key not in smaller)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_locality(seed: int) -> None:
+SEEDS = [("shop", seed) for seed in range(4)]
+for other in [name for name in spec.DATABASES if name != "shop"]:
+    SEEDS += [(other, 0), *(pytest.param(other, seed, marks=pytest.mark.long) for seed in range(1, 9))]
+
+
+@pytest.mark.parametrize(("name", "seed"), SEEDS)
+def test_locality(name: str, seed: int) -> None:
     """R(D) is the disjoint union of R(D|p), and nothing else: neither rows of nobody nor of two persons at once."""
-    rows = shop.wild(seed)
-    shop.fill(engine(), rows)
-    relations = [stages(query, "gdp")[1] for query in QUERIES]
+    one, queries = spec.DATABASES[name], QUERIES[name]
+    rows = one.wild(seed)
+    one.fill(engine(), rows)
+    relations = [stages(query, "gdp", name)[1] for query in queries]
     wholes = [bag(relation) for relation in relations]
-    parts: list[Counter[tuple[Any, ...]]] = [Counter() for _ in QUERIES]
-    for person in persons(rows):
-        shop.fill(engine(), shop.only(rows, [person]))
+    parts: list[Counter[tuple[Any, ...]]] = [Counter() for _ in queries]
+    for person in one.persons(rows):
+        one.fill(engine(), one.only(rows, [person]))
         for part, relation in zip(parts, relations, strict=True):
             part.update(bag(relation))
-    for query, whole, part in zip(QUERIES, wholes, parts, strict=True):
+    for query, whole, part in zip(queries, wholes, parts, strict=True):
         assert whole == part, query
-    shop.fill(engine(), {})
+    one.fill(engine(), {})
     assert not any(bag(relation) for relation in relations)
 
 
-PAIRS = [(seed, ledger) for seed in range(100, 106) for ledger in ("gdp", "pure")]
+PAIRS: list[Any] = [("shop", seed, ledger) for seed in range(100, 106) for ledger in ("gdp", "pure")]
+for other in [name for name in spec.DATABASES if name != "shop"]:
+    PAIRS += [(other, 100, "gdp")]
+    PAIRS += [
+        pytest.param(other, seed, ledger, marks=pytest.mark.long)
+        for seed in range(101, 105)
+        for ledger in ("gdp", "pure")
+    ]
 
 
-@pytest.mark.parametrize(("seed", "ledger"), PAIRS)
-def test_sensitivity(seed: int, ledger: str) -> None:
+@pytest.mark.parametrize(("name", "seed", "ledger"), PAIRS)
+def test_sensitivity(name: str, seed: int, ledger: str) -> None:
     """Contributions, and with every person removed the exact integers and everyone else's vectors."""
-    rows = shop.wild(seed)
-    shop.fill(engine(), rows)
-    compiled = [stages(query, ledger) for query in QUERIES]
+    one, queries = spec.DATABASES[name], QUERIES[name]
+    rows = one.wild(seed)
+    one.fill(engine(), rows)
+    compiled = [stages(query, ledger, name) for query in queries]
     wholes = [(exact(plan), bag(vector)) for plan, _, _, vector in compiled]
-    for person in persons(rows):
-        shop.fill(engine(), shop.without(rows, person))
-        for query, (plan, _, _, vector), (whole, vectors) in zip(QUERIES, compiled, wholes, strict=True):
+    for person in one.persons(rows):
+        one.fill(engine(), one.without(rows, person))
+        for query, (plan, _, _, vector), (whole, vectors) in zip(queries, compiled, wholes, strict=True):
             smaller = exact(plan)
             assert_within(plan, whole, smaller)
             if ledger == "pure":  # the vectors are made in the same way for both
@@ -205,20 +217,17 @@ def test_sensitivity(seed: int, ledger: str) -> None:
 @pytest.mark.parametrize("ledger", ["gdp", "pure"])
 def test_replacing(ledger: str) -> None:
     """Two databases that lack one person each are neighbours by replacement: they are `swap` times as far apart at the most."""
-    rows, known = (
-        shop.wild(200),
-        read_policy({**LEDGERS[ledger], "budget": {**LEDGERS[ledger]["budget"], "neighbours": "replace"}}),
-    )
+    rows, known = (shop.wild(200), read_policy(shop.policy(accounting=ledger, neighbours="replace")))
     with DuckDB(engine()).snapshot() as snapshot:
         replacing = build(known, snapshot.schemas(known.tables))
-    plans = [compile(query, replacing, Fraction(1), Fraction(1, 10**8)) for query in QUERIES]
+    plans = [compile(query, replacing, Fraction(1), Fraction(1, 10**8)) for query in QUERIES["shop"]]
     kind = Laplace if ledger == "pure" else Gaussian
-    for query, plan in zip(QUERIES, plans, strict=True):
+    for query, plan in zip(QUERIES["shop"], plans, strict=True):
         one = stages(query, ledger)[0]
         assert plan.inner == one.inner and plan.charge.amount == pytest.approx(one.charge.amount, rel=1e-9)
         assert [m.sensitivity for m in plan.noises] == [kind.swap * m.sensitivity for m in one.noises]
     found: list[list[Exact]] = []
-    for person in persons(rows):
+    for person in shop.SHOP.persons(rows):
         shop.fill(engine(), shop.without(rows, person))
         found.append([exact(plan) for plan in plans])
     for first, second in pairwise(found):
@@ -261,7 +270,7 @@ def test_ladders(seed: int) -> None:
         assert chosen[-1].charge == plan.charge
     wholes = [(engine().execute(p.climb).fetchall(), exact(c)) for p, c in zip(plans, chosen, strict=True)]
     lacking: dict[str, list[Any]] = {}
-    for person in persons(rows):
+    for person in shop.SHOP.persons(rows):
         shop.fill(engine(), shop.without(rows, person))
         for plan, after, (scores, whole) in zip(plans, chosen, wholes, strict=True):
             without = engine().execute(plan.climb).fetchall()
@@ -277,18 +286,23 @@ def test_ladders(seed: int) -> None:
 
 def test_there_are_enough_neighbours() -> None:
     """The suite promises ten thousand pairs of a query and a neighbouring database."""
-    assert sum(len(persons(shop.wild(seed))) for seed, _ in PAIRS) * len(QUERIES) >= 10_000
+    found = [len(shop.SHOP.persons(shop.wild(seed))) for name, seed, _ in PAIRS[:12]]
+    assert sum(found) * len(QUERIES["shop"]) >= 10_000
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_order_and_threads(query: str) -> None:
+CASES = [(name, query) for name in spec.DATABASES for query in QUERIES[name]]
+
+
+@pytest.mark.parametrize(("name", "query"), CASES)
+def test_order_and_threads(name: str, query: str) -> None:
     """The exact integers are a function of the bag: permuted rows and 1, 4 or 8 threads change nothing."""
-    plan, _, _, vector = stages(query, "gdp")
-    rows = shop.wild(7, persons=20)
+    plan, _, _, vector = stages(query, "gdp", name)
+    one = spec.DATABASES[name]
+    rows = one.wild(7, persons=20)
     results = set()
-    for threads in (1, 4, 8):
+    for threads in (1, 4, 8) if name == "shop" else (1, 4):
         shuffled = {table: random.Random(threads).sample(found, len(found)) for table, found in rows.items()}
-        shop.fill(engine(), shuffled)
+        one.fill(engine(), shuffled)
         engine().execute(f"SET threads = {threads}")
         results.add((frozenset(exact(plan).items()), frozenset(bag(vector).items())))
     engine().execute("SET threads = 1")
