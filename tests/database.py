@@ -29,7 +29,6 @@ TIMES = [
 TEXTS = ["", "de", "DE ", "xx", "12", "-7.5", "2020-02-29", "e\u0301", "%_", "x" * 3000]
 INTEGERS = {"SMALLINT": 2**15, "INTEGER": 2**31, "BIGINT": 2**63}
 BUDGET = {"epsilon": 1e15, "delta": 1e-6, "accounting": "gdp"}
-DEFAULTS = {"epsilon": 1.0, "max_rows_contributed": 16, "max_groups_contributed": 5}
 
 
 def odd(column: str) -> list[Any]:
@@ -47,16 +46,17 @@ def odd(column: str) -> list[Any]:
 
 
 def shaken(columns: dict[str, str], clean: Callable[..., Rows], seed: int, persons: int = 6) -> Rows:
-    """Clean rows with every fourth cell replaced: by an odd one, or by another row's, so that keys are met twice or nowhere."""
+    """Clean rows twice, with every fourth cell replaced: by an odd one, the first row's, or another row's.
+
+    So keys are met twice or nowhere, and the person of the first row has most of them.
+    """
     r = random.Random(seed)
     result: Rows = {}
-    for table, rows in clean(persons, seed).items():
-        given = [
-            [*odd(column), *(row[i] for row in rows), *[rows[0][i]] * 5]
-            for i, column in enumerate(columns[table].split(", "))
-        ]
+    for table, rows in clean(persons, seed, same=1).items():
+        places = enumerate(columns[table].split(", "))
+        others = [[*odd(column), *(row[i] for row in rows), *[rows[0][i]] * len(rows)] for i, column in places]
         result[table] = [
-            tuple(cell if r.random() < 0.75 else r.choice(given[i]) for i, cell in enumerate(row)) for row in rows
+            tuple(cell if r.random() < 0.75 else r.choice(others[i]) for i, cell in enumerate(row)) for row in rows * 2
         ]
     return result
 
@@ -73,10 +73,16 @@ class Database:
         ..., Rows
     ]  # in range, within the limits, no group of one person: a huge epsilon gives plain answers
     wild: Callable[..., Rows]
+    most: int = 8  # rows of one person that count
 
     def policy(self, **budget: Any) -> dict[str, Any]:
-        budget = {**BUDGET, **budget}
-        return {"dataset": {"id": self.name}, "budget": budget, "defaults": DEFAULTS, "tables": self.tables}
+        defaults = {"epsilon": 1.0, "max_rows_contributed": self.most, "max_groups_contributed": 5}
+        return {
+            "dataset": {"id": self.name},
+            "budget": {**BUDGET, **budget},
+            "defaults": defaults,
+            "tables": self.tables,
+        }
 
     def pure(self) -> dict[str, Any]:
         return self.policy(accounting="pure")

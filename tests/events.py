@@ -30,14 +30,14 @@ PAYLOADS = [
 ]
 
 
-def clean(persons: int = 45, seed: int = 1) -> Rows:
+def clean(persons: int = 45, seed: int = 1, same: int = 3) -> Rows:
     """Persons come in threes that do the same at the same time, so that no group is of one person; durations are their own."""
     r = random.Random(seed)
     events = []
     for p in range(persons):
-        three = random.Random(p // 3)
+        three = random.Random(p // same)
         when = datetime.datetime(2024, 1, 1, 9)
-        for i in range(2 + p // 3 % 6):
+        for i in range(2 + p // same % 6):
             when += three.choice(
                 [datetime.timedelta(minutes=10), datetime.timedelta(hours=7), datetime.timedelta(days=6)]
             )

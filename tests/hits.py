@@ -54,12 +54,12 @@ REFERERS = [
 SCREENS = [(360, 640), (1280, 720), (1366, 768), (1920, 1080)]
 
 
-def clean(persons: int = 45, seed: int = 1) -> Rows:
+def clean(persons: int = 45, seed: int = 1, same: int = 3) -> Rows:
     """Persons come in threes that see the same pages at the same time, so that no group is of one person; numbers are their own."""
     r = random.Random(seed)
     hits = []
     for p in range(persons):
-        three = random.Random(p // 3)
+        three = random.Random(p // same)
         one, age = three.choice, r.choice([None, *range(18, 80)])
         region, os, phone, screen = (
             one([None, 1, 2, 229]),
@@ -67,7 +67,7 @@ def clean(persons: int = 45, seed: int = 1) -> Rows:
             one(["", "", "iPad", "N9"]),
             one(SCREENS),
         )
-        for _ in range(2 + p // 3 % 6):
+        for _ in range(2 + p // same % 6):
             when = datetime.datetime(
                 2013, 7, three.randint(1, 28), three.randint(6, 22), one([0, 15, 59]), one([0, 30])
             )
@@ -76,7 +76,7 @@ def clean(persons: int = 45, seed: int = 1) -> Rows:
             hits.append(
                 (r.randrange(2**60), 10**18 + p, when, when.date(), one([34, 62, 62]), r.randrange(2**31), region, URLS[place],
                  TITLES[place], one(REFERERS), one(["", "", "shoes", "rain oslo", "Red Shoes"]), engine, one([0, 0, 0, 2, 3]), os,
-                 one([1, 2, None]), *screen, int(phone != ""), phone, age, p // 3 % 3, one([0, 0, 1]), one([0, 1]), one([0, 0, 1]),
+                 one([1, 2, None]), *screen, int(phone != ""), phone, age, p // same % 3, one([0, 0, 1]), one([0, 1]), one([0, 0, 1]),
                  one([-1, 0, 1, 2, 3]), one([None, "en", "no", "de"]), one(["T", "E", None]), r.choice([None, *range(1000)]),
                  r.randrange(30_000), r.uniform(-1, 1))
             )  # fmt: skip

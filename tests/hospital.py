@@ -56,20 +56,20 @@ POLICY: dict[str, Any] = {
 }
 
 
-def clean(persons: int = 45, seed: int = 1) -> Rows:
+def clean(persons: int = 45, seed: int = 1, same: int = 3) -> Rows:
     """Patients come in threes with the same history, so that no group is of one person; what is measured is their own."""
     r = random.Random(seed)
     patients, admissions, measurements = [], [], []
     for p in range(persons):
-        three = random.Random(p // 3)
+        three = random.Random(p // same)
         one = three.choice
         born = datetime.date(1930 + three.randrange(80), 1 + three.randrange(12), r.randint(1, 28))
         patients.append(
-            (p, born, ["f", "m", None, "x"][p // 3 % 4], one(["0150", "0151", "5003"]), r.uniform(40, 220), one([None, True, False]),
+            (p, born, ["f", "m", None, "x"][p // same % 4], one(["0150", "0151", "5003"]), r.uniform(40, 220), one([None, True, False]),
              one(["public", "private", "none"]))
         )  # fmt: skip
         when = datetime.datetime(2023, 1, 10, 8)
-        for i in range(p // 3 % 4):
+        for i in range(p // same % 4):
             when += datetime.timedelta(days=one([3, 20, 90]), hours=one([0, 5]))
             left = one([None, when + datetime.timedelta(days=one([1, 2, 9]), hours=3)])
             admissions.append(

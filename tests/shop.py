@@ -100,6 +100,6 @@ def wild(seed: int, persons: int = 12) -> Rows:
     return {"customer": customers, "orders": orders, "item": items}
 
 
-SHOP = Database("shop", TABLES, PUBLIC, POLICY, clean, wild)
+SHOP = Database("shop", TABLES, PUBLIC, POLICY, clean, wild, 16)
 policy, pure, undeclared, database, fill = SHOP.policy, SHOP.pure, SHOP.undeclared, SHOP.connect, SHOP.fill
 only, without = SHOP.only, SHOP.without

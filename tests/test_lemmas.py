@@ -202,7 +202,8 @@ def test_sensitivity(name: str, seed: int, ledger: str) -> None:
     one.fill(engine(), rows)
     compiled = [stages(query, ledger, name) for query in queries]
     wholes = [(exact(plan), bag(vector)) for plan, _, _, vector in compiled]
-    for person in one.persons(rows):
+    persons = one.persons(rows)
+    for person in persons if name == "shop" else random.Random(seed).sample(persons, 3):
         one.fill(engine(), one.without(rows, person))
         for query, (plan, _, _, vector), (whole, vectors) in zip(queries, compiled, wholes, strict=True):
             smaller = exact(plan)

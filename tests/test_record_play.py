@@ -23,13 +23,16 @@ QUERIES = {name: [one.query for one in spec.every(name)] for name in spec.DATABA
 KINDS = ("policy", "pure", "undeclared")  # of policies
 
 
-def transcript(connection: duckdb.DuckDBPyConnection, policy: dict[str, Any], queries: list[str]) -> list[str]:
+def transcript(
+    connection: duckdb.DuckDBPyConnection, policy: dict[str, Any], queries: list[str], explained: bool = True
+) -> list[str]:
     """Everything that an analyst gets to see who asks all queries of the specs, in order."""
     db = dpsql.connect(connection, policy=policy, ledger=":memory:")
     seen: list[str] = []
     for query in queries:
         try:
-            seen.append(str(db.explain(query)))
+            if explained:
+                seen.append(str(db.explain(query)))
             answer = db.sql(query)
             seen.append(repr((answer.columns, answer.types, list(answer), answer.errors, answer.interval(0.5))))
             seen.append(repr((answer.loss, answer.notes, answer.plan)))
@@ -60,10 +63,11 @@ def test_record_play(name: str, kind: str, seed: int, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(sessions, "release", record)
     monkeypatch.setattr(sessions, "choose", note)
-    original = transcript(one.connect(rows), policy, queries)
+    long = name == "shop" or (name, kind, seed) in LATER  # EXPLAIN is made of the plan, which an answer has too
+    original = transcript(one.connect(rows), policy, queries, long)
     assert recorded
     person = one.persons(rows)[0]
-    for neighbour in (one.without(rows, person), {}, one.only(rows, [person]))[: 2 + seed]:
+    for neighbour in (one.without(rows, person), {}, one.only(rows, [person]))[: 1 + long + seed]:
         tape, choices = iter(recorded), iter(picked)
 
         def play(plan: Plan, exact: Any, tape: Any = tape) -> Noisy:
@@ -77,7 +81,7 @@ def test_record_play(name: str, kind: str, seed: int, monkeypatch: pytest.Monkey
 
         monkeypatch.setattr(sessions, "release", play)
         monkeypatch.setattr(sessions, "choose", repeat)
-        assert transcript(one.connect(neighbour), policy, queries) == original
+        assert transcript(one.connect(neighbour), policy, queries, long) == original
         assert next(tape, None) is None and next(choices, None) is None
 
 
