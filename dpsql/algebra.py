@@ -13,6 +13,8 @@ from sqlglot import exp
 from dpsql.catalog import BOOLEAN, DATE, DOUBLE, NULL, TIMESTAMP, VARCHAR, Type, Value
 from dpsql.functions import FUNCTIONS, Facts, paren, since, to_type
 
+ANY = Facts(Type("ANY"))
+
 # --- expressions ----------------------------------------------------------------------------------------------------
 
 
@@ -51,7 +53,17 @@ class Aggregate:
     distinct: bool = False
 
 
-Expr = Column | Literal | Call | Aggregate
+@dataclass(frozen=True)
+class Free:
+    """SQL over released values: a tree whose parameters $0, $1, ... are the arguments. It stands only above the noise."""
+
+    tree: exp.Expr
+    arguments: tuple[Expr, ...]
+    window: bool = False
+    facts: Facts = ANY
+
+
+Expr = Column | Literal | Call | Aggregate | Free
 
 
 def call(function: str, *arguments: Expr) -> Call:
@@ -147,14 +159,17 @@ def total(expression: Expr) -> exp.Expr:
         case Call(function, arguments, facts):
             rendered = [total(argument) for argument in arguments]
             return FUNCTIONS[function].total(rendered, [argument.facts for argument in arguments], facts)
-        case Aggregate():
+        case Aggregate() | Free():
             raise AssertionError("an aggregate below the noise")
         case _:
             assert_never(expression)
 
 
-def plain(expression: Expr, released: Callable[[Aggregate], exp.Expr]) -> exp.Expr:
-    """SQL for an expression over released values: the engine's own operators and types."""
+def plain(expression: Expr, released: Callable[[Aggregate | Free], exp.Expr | None]) -> exp.Expr:
+    """SQL for an expression over released values: the engine's own operators and types.
+
+    `released` says under which name an aggregate is known there, and a window that has been computed already.
+    """
     match expression:
         case Column(column, _):
             return name(column)
@@ -163,7 +178,15 @@ def plain(expression: Expr, released: Callable[[Aggregate], exp.Expr]) -> exp.Ex
         case Call(function, arguments, _):
             return FUNCTIONS[function].plain([plain(argument, released) for argument in arguments])
         case Aggregate():
-            return released(expression)
+            found = released(expression)
+            assert found is not None
+            return found
+        case Free(tree, arguments):
+            if (known := released(expression)) is not None:
+                return known
+            parts = [plain(argument, released) for argument in arguments]
+            parts = [part if isinstance(part, exp.Column | exp.Literal | exp.Func) else paren(part) for part in parts]
+            return tree.transform(lambda node: parts[int(node.name)] if isinstance(node, exp.Placeholder) else node)
         case _:
             assert_never(expression)
 

@@ -46,5 +46,8 @@ def compile(text: str, catalog: Catalog, epsilon: Fraction, delta: Fraction, par
         return replace(
             plan, then=lambda rungs: follow({u: u.rungs[i] for u, i in zip(plan.unknowns, rungs, strict=True)})
         )
+    except Refused as error:
+        error.locate(text)
+        raise
     except RecursionError:
         raise Refused("too_deep", "the query is nested too deep", "Flatten it.") from None

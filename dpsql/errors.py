@@ -4,14 +4,22 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """What every dpsql error has: a stable code, a message, a hint, and a place in the query's text."""
+    """What every dpsql error has: a stable code, a message, a hint, and the place in the query's text."""
 
     def __init__(self, code: str, message: str, hint: str = "", position: int | None = None) -> None:
         super().__init__(code, message, hint, position)
         self.code, self.message, self.hint, self.position = code, message, hint, position
+        self.line: int | None = None
+        self.column: int | None = None
+
+    def locate(self, text: str) -> None:
+        """Say in which line and column of the text the place is."""
+        if self.position is not None:
+            before = text[: self.position]
+            self.line, self.column = before.count("\n") + 1, self.position - before.rfind("\n")
 
     def __str__(self) -> str:
-        place = f" (at character {self.position + 1})" if self.position is not None else ""
+        place = f" (at line {self.line}, column {self.column})" if self.line is not None else ""
         return f"{self.code}: {self.message}{place}" + (f"\nhint: {self.hint}" if self.hint else "")
 
 

@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.algebra import Aggregate, Call, Column, Expr, Literal
+from dpsql.algebra import Aggregate, Call, Column, Expr, Free, Literal
 from dpsql.mechanisms import Laplace, Mechanism
 from dpsql.plan import Estimate, Formula, Linear, Plan, Ratio
 
@@ -169,7 +169,7 @@ def shape(plan: Plan, expression: Expr, released: Mapping[str, Array]) -> Form |
             forms = [shape(plan, argument, released) for argument in arguments]
             known = [form for form in forms if form is not None]
             return combine(function, known, released) if len(known) == len(forms) else None
-        case Column() | Literal():
+        case Column() | Literal() | Free():
             return None
 
 

@@ -38,6 +38,7 @@ logging.getLogger("sqlglot").setLevel(logging.ERROR)
 # Recognised before parsing: the parser reads them as something else.
 COMMAND = re.compile(r"\s*(?:(?P<explain>EXPLAIN\s+PRIVACY\s)|SHOW\s+BUDGET\s*;?\s*$)", re.IGNORECASE)
 DEFAULT_DELTA_SHARE = 100  # of the budget's delta, for a query that names none
+REMEMBERED = 1_000  # queries that the engines have confirmed already
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,7 @@ class Session:
     ) -> None:
         self._backend, self._schemas, self._catalog = backend, schemas, catalog
         self._shadow = Shadow(schemas)
+        self._confirmed: set[tuple[str, str, str]] = set()
         self._ledger, self._analyst = ledger, analyst
         self._scratch: Scratch | None = None
         self._stage: DuckDB | None = None  # with synthetic rows, for rehearsals
@@ -172,8 +174,6 @@ class Session:
             return self._told(command, query, parameters, epsilon, delta)
         self._may("ask")
         plan = self._plan(query, epsilon, delta, parameters)
-        second_opinion(query)
-        self._confirm(plan)
         if query_id is not None and (known := self._answered(plan, query, query_id)):
             return known
         with self._backend.snapshot() as snapshot:
@@ -242,8 +242,6 @@ class Session:
         if command := COMMAND.match(query):
             return self._told(command, query, parameters, epsilon, delta)
         plan = self._plan(query, epsilon, delta, parameters)
-        second_opinion(query)
-        self._confirm(plan)
         if self._stage is None:
             twin = self._shadow.twin()
             fill(twin, self._catalog)
@@ -258,9 +256,15 @@ class Session:
 
     def _confirm(self, plan: Plan) -> None:
         """Let both engines see what would run, so that what cannot is refused before anything is charged."""
+        texts = (plan.inner, plan.outer, plan.climb)
+        if texts in self._confirmed:
+            return
         for one in (plan, *plan.extremes):
             self._shadow.confirm(one)
             self._finisher().confirm(one)
+        if len(self._confirmed) == REMEMBERED:
+            self._confirmed.clear()
+        self._confirmed.add(texts)
 
     def _finisher(self) -> Scratch:
         if self._scratch is None:
@@ -313,7 +317,10 @@ class Session:
     def _plan(self, query: str, epsilon: float | None, delta: float | None, parameters: object = None) -> Plan:
         policy = self._catalog.policy
         epsilon_, delta_ = privacy(policy, epsilon, delta, policy.max_epsilon(self._analyst))
-        return compiler.compile(query, self._catalog, epsilon_, delta_, parameters)
+        plan = compiler.compile(query, self._catalog, epsilon_, delta_, parameters)
+        second_opinion(query)
+        self._confirm(plan)
+        return plan
 
     def _loss(self, plan: Plan) -> Loss:
         return Loss(float(plan.epsilon), float(plan.delta), plan.charge.currency, plan.charge.amount / 10**18)

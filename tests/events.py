@@ -17,7 +17,7 @@ TABLES = {
 PUBLIC: Rows = {
     "kind": [
         *[("view", "read", 1.0, False, 1), ("click", "read", 2.0, False, 1), ("cart", "shop", 3.0, False, 2)],
-        *[("buy", "shop", 10.0, True, 3), ("error", "system", 0.0, False, None), ("refund", "shop", -10.0, True, 3)],
+        *[("buy", "shop", 10.0, True, 3), ("error", "system", 0.5, False, None), ("refund", "shop", -10.0, True, 3)],
     ]
 }
 POLICY: dict[str, Any] = {

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,14 +95,13 @@ class DuckDB:
         """
         with self._connect() as connection:
             try:
-                here = connection.execute(HERE).fetchone()
+                ((database, schema),) = connection.execute(HERE).fetchall()
                 connection.execute("SET search_path = 'system.main'")
                 connection.execute("BEGIN TRANSACTION READ ONLY")
                 refuse_settings(connection)
             except duckdb.Error as error:
                 raise cannot_open(self._path, error) from None
-            assert here is not None
-            snapshot = Snapshot(connection, *here)
+            snapshot = Snapshot(connection, database, schema)
             try:
                 yield snapshot
             finally:
@@ -195,8 +196,7 @@ class Snapshot:
 
 def refuse_settings(connection: duckdb.DuckDBPyConnection) -> None:
     names = ", ".join(f"system.main.current_setting('{name}')" for name in SETTINGS)
-    found = connection.execute(f"SELECT {names}").fetchone()
-    assert found is not None
+    (found,) = connection.execute(f"SELECT {names}").fetchall()  # all, since an open result would stay in the way
     for (name, meant), value in zip(SETTINGS.items(), found, strict=True):
         if str(value).lower() != str(meant).lower():
             raise Refused(
@@ -278,6 +278,7 @@ class Shadow:
             expected[plan.climb] = sum(len(unknown.rungs) for unknown in plan.unknowns)
         if isinstance(plan.keys, PublicKeys):
             self._distinct(plan.keys)
+        finishes(plan.outer)
         for sql, size in expected.items():
             tree = reads(sql)
             if tree.get("error"):
@@ -297,6 +298,35 @@ class Shadow:
                     ) from None
             if len(rows) != size:
                 raise AssertionError("the generated SQL does not give one row for each key")
+
+
+@cache
+def repeatable() -> Mapping[str, str]:
+    """The functions of which the same arguments always give the same result, and of what kind each is."""
+    with _parser_lock:
+        found = parser().execute(
+            "SELECT function_name, function_type FROM duckdb_functions() "
+            "WHERE stability = 'CONSISTENT' OR (function_type = 'macro' AND regexp_matches(function_name, '^(list|array)_'))"
+        )
+        kinds: dict[str, str] = dict(found.fetchall())
+    return {name: kind for name, kind in kinds.items() if not re.search("^version$|^current_|_sql$", name)}
+
+
+def finishes(outer: str) -> None:
+    """Refuse functions above the noise that are not the engine's, or that would tell more than their arguments do."""
+    for node in nodes(reads(outer)):
+        word = fold(node.get("function_name") or "")
+        if node.get("class") in ("FUNCTION", "WINDOW") and word not in CALLS:
+            kind = repeatable().get(word)
+            if kind is None:
+                near = get_close_matches(word, repeatable(), 1)
+                raise Refused(
+                    "function_unknown",
+                    f"there is no function {word}() that may be used here",
+                    f"Did you mean {near[0]}()?" if near else "See DuckDB's list of functions.",
+                )
+            if kind in ("aggregate", "window") and node["class"] == "FUNCTION":
+                raise Refused("not_supported", f"{word}() stands without OVER", "Write OVER () behind it.")
 
 
 def constants_are_read(sql: str, tree: Mapping[str, Any]) -> None:

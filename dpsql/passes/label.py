@@ -20,6 +20,19 @@ def label(node: exp.Expr, top: bool = False) -> str:
             return "count_star()"
         case exp.Count() | exp.Sum() | exp.Avg():
             return f"{type(node).__name__.lower()}({label(node.this)})"
+        case exp.Min() | exp.Max() | exp.RowNumber() | exp.Rank() | exp.DenseRank():
+            word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(node).__name__).lower()
+            return f"{word}({', '.join(label(part) for part in [node.this, *node.expressions] if part)})"
+        case exp.Lag() | exp.Lead() | exp.FirstValue() | exp.LastValue():
+            word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(node).__name__).lower()
+            parts = [node.args[part] for part in ("this", "offset", "default") if node.args.get(part) is not None]
+            return f"{word}({', '.join(map(label, parts))})"
+        case exp.IgnoreNulls():
+            return label(node.this)[:-1] + " IGNORE NULLS)"
+        case exp.Window():
+            return over(node)
+        case exp.Array():
+            return f"list_value({', '.join(map(label, node.expressions))})"
         case exp.Distinct():
             return f"DISTINCT {', '.join(label(part) for part in node.expressions)}"
         case exp.Filter():
@@ -85,10 +98,41 @@ def label(node: exp.Expr, top: bool = False) -> str:
         case exp.And() | exp.Or():
             parts = list(node.flatten(unnest=False))
             return "(" + f" {OPERATORS[type(node)]} ".join(label(part) for part in parts) + ")"
+        case exp.NullSafeEQ() | exp.NullSafeNEQ():
+            word = "NOT " * isinstance(node, exp.NullSafeEQ)
+            return f"({label(node.this)} IS {word}DISTINCT FROM {label(node.expression)})"
+        case exp.Pow() | exp.BitwiseLeftShift() | exp.BitwiseRightShift():
+            sign = {exp.Pow: "**", exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>"}[type(node)]
+            return f"({label(node.this)} {sign} {label(node.expression)})"
         case _ if type(node) in OPERATORS:
             return f"({label(node.this)} {OPERATORS[type(node)]} {label(node.expression)})"
         case _:
             return node.sql("duckdb")
+
+
+def over(node: exp.Window) -> str:
+    """DuckDB's name for a window. Its count(*) is count()."""
+    word = (
+        label(node.this).replace("count_star()", "count()", 1) if isinstance(node.this, exp.Count) else label(node.this)
+    )
+    partition, order, spec = (node.args.get(part) for part in ("partition_by", "order", "spec"))
+    parts = [f"PARTITION BY {', '.join(map(label, partition))}"] if partition else []
+    if order:
+        parts.append("ORDER BY " + ", ".join(map(term, order.expressions)))
+    if spec:
+        ends = [
+            f"{end if isinstance(end, str) else label(end)}{f' {side}' if side else ''}"
+            for end, side in ((spec.args.get(p), spec.args.get(f"{p}_side")) for p in ("start", "end"))
+            if end
+        ]
+        without = f" EXCLUDE {spec.args['exclude']}" if spec.args.get("exclude") else ""
+        parts.append(f"{spec.args['kind']} BETWEEN {ends[0]} AND {ends[1] if ends[1:] else 'CURRENT ROW'}{without}")
+    return f"{word} OVER ({' '.join(parts)})"
+
+
+def term(item: exp.Ordered) -> str:
+    direction = " DESC" if item.args.get("desc") else ""
+    return label(item.this) + direction + (" NULLS FIRST" if item.args.get("nulls_first") else "")
 
 
 # The words of the engine's grammar: as names of columns and functions it quotes them.

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.aggregates import RULES
-from dpsql.algebra import Call, Expr, Literal, call, constant
+from dpsql.algebra import Call, Expr, Free, Literal, call, constant
 from dpsql.catalog import BOOLEAN, Type, fold
 from dpsql.errors import Refused
 from dpsql.functions import NAMES
@@ -170,6 +170,8 @@ def dated(arguments: list[Expr], node: exp.Expr) -> list[Expr]:
                 result.append(constant(read_date(text, node)))
             case Literal(datetime.date() as day, _) if "TIMESTAMP" in kinds and not isinstance(day, datetime.datetime):
                 result.append(constant(datetime.datetime(day.year, day.month, day.day)))
+            case _ if argument.facts.type.kind == "DATE" and "TIMESTAMP" in kinds:  # as the engine does
+                result.append(call("CAST", argument, constant("TIMESTAMP")))
             case _:
                 result.append(argument)
     return result
@@ -383,7 +385,7 @@ def number(text: str, node: exp.Expr) -> Literal:
 
 
 def boolean(expression: Expr, clause: str, node: exp.Expr) -> Expr:
-    if expression.facts.type != BOOLEAN:
+    if expression.facts.type != BOOLEAN and not isinstance(expression, Free):  # of which the engine decides
         refuse(
             "type_mismatch",
             f"{clause} needs a condition, not a value of type {expression.facts.type.sql}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from collections.abc import Mapping
@@ -105,6 +106,18 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.Lead,
         exp.FirstValue,
         exp.LastValue,
+        exp.IgnoreNulls,
+        exp.Pivot,
+        exp.PivotAlias,
+        exp.NullSafeEQ,
+        exp.NullSafeNEQ,
+        exp.Pow,
+        exp.BitwiseLeftShift,
+        exp.BitwiseRightShift,
+        exp.BitwiseNot,
+        exp.Array,
+        exp.Bracket,
+        exp.Slice,
     )
 )
 
@@ -119,20 +132,35 @@ FIELDS = {
 } | {word: word.upper() for word in ("decade", "century", "millennium")}
 
 
-# Functions that stay as they are written; these three have nodes of their own.
-CALLED = {*NAMES, *RULES} - {"count", "sum", "avg"}
+# The functions that have nodes of their own.
+NODED = {
+    "COUNT",
+    "SUM",
+    "AVG",
+    "MIN",
+    "MAX",
+    "BOOL_AND",
+    "BOOL_OR",
+    "IF",
+    "ROW_NUMBER",
+    "RANK",
+    "DENSE_RANK",
+    "LAG",
+    "LEAD",
+}
+NODED |= {"FIRST_VALUE", "LAST_VALUE"}
 
 
 class Reader(DuckDBParser):
-    """The parser, but a call of a function of ours stays what it is: a name and its arguments, in order.
+    """The parser, but a call of a function stays what it is: a name and its arguments, in order.
 
     sqlglot would translate them (`date_trunc(s, d)` into SECOND, `'14 months ago'` into 14 months). Forms with words in
     them (EXTRACT, SUBSTRING, TRIM, POSITION, INTERVAL) become the call that DuckDB makes of them.
     """
 
-    FUNCTIONS: ClassVar = {name: f for name, f in DuckDBParser.FUNCTIONS.items() if name.lower() not in CALLED}
+    FUNCTIONS: ClassVar = {name: f for name, f in DuckDBParser.FUNCTIONS.items() if name in NODED}
     FUNCTION_PARSERS: ClassVar = {
-        **{name: f for name, f in DuckDBParser.FUNCTION_PARSERS.items() if name.lower() not in CALLED},
+        **{name: f for name, f in DuckDBParser.FUNCTION_PARSERS.items() if name.lower() not in {*NAMES, *RULES}},
         "EXTRACT": lambda self: self.extract(),
         "POSITION": lambda self: self.reread("POSITION", "this", "substr"),
         "SUBSTRING": lambda self: self.reread("SUBSTRING", "this", "start", "length"),
@@ -198,7 +226,7 @@ class Marked(DuckDB):
 
 @dataclass(frozen=True)
 class Parsed:
-    tree: exp.Select
+    tree: exp.Select | exp.Pivot
     marks: Mapping[str, int] = field(
         default_factory=dict
     )  # the parameters by name, and where each stands first; `?` have numbers for names
@@ -256,7 +284,7 @@ def parse(text: str) -> Parsed:
     if len(statements) != 1:
         raise Refused("one_statement", f"expected one statement, found {len(statements)}", "Send one SELECT at a time.")
     (tree,) = statements
-    if not isinstance(tree, exp.Select) and not isinstance(tree, exp.SetOperation):
+    if not isinstance(tree, exp.Select | exp.SetOperation | exp.Pivot):
         raise Refused("select_only", f"{describe(tree)} is not a query", "Only SELECT is answered.")
     for order in list(tree.find_all(exp.Order)):
         order_by_all(order)
@@ -268,10 +296,12 @@ def parse(text: str) -> Parsed:
             raise Refused("not_supported", f"{describe(node)} is not supported", hint, position(node))
         if isinstance(node, exp.Placeholder) and (fold(node.name) not in marks or node.args.keys() - {"this"}):
             raise Refused("syntax", "this is not how a parameter is written", "Write parameters as ?, $1 or $name.")
-    if not isinstance(tree, exp.Select):
+    if isinstance(tree, exp.SetOperation):
         raise Refused(
             "not_supported", f"{describe(tree)} of two answers is not supported yet", "Ask for them one at a time."
         )
+    for select in tree.find_all(exp.Select):
+        write_windows_out(select)
     return Parsed(tree, marks)
 
 
@@ -283,6 +313,19 @@ def order_by_all(order: exp.Order) -> None:
             for place, each in enumerate(terms, 1):
                 each.set("this", exp.Literal.number(place))
             order.set("expressions", terms)
+
+
+def write_windows_out(select: exp.Select) -> None:
+    """OVER w with WINDOW w AS (...) is OVER (...)."""
+    named = {fold(window.name): window for window in select.args.get("windows") or []}
+    for window in select.find_all(exp.Window) if named else ():
+        word = window.args.get("alias")
+        if word is not None and fold(word.name) in named and window.find_ancestor(exp.Select) is select:
+            meant = named[fold(word.name)].args
+            for part in ("partition_by", "order", "spec"):
+                window.set(part, window.args.get(part) or copy.deepcopy(meant.get(part)))
+            window.set("alias", None)
+    select.set("windows", None)
 
 
 def mark(tokens: list[Token]) -> tuple[list[Token], dict[str, int]]:

@@ -9,13 +9,15 @@ from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.aggregates import RULES
-from dpsql.algebra import Aggregate, Call, Column, Expr, Literal
+from dpsql.algebra import Aggregate, Call, Column, Expr, Free, Literal
 from dpsql.catalog import BOOLEAN, HUGEINT, LARGEST, Catalog, Table, fold
 from dpsql.errors import Refused
 from dpsql.passes.bind import bind
+from dpsql.passes.free import free, frees
 from dpsql.passes.label import label
 from dpsql.passes.lower import boolean, number, operator, refuse, take
 from dpsql.passes.parse import Parsed, position
+from dpsql.passes.pivot import unpivot
 from dpsql.passes.rows import Context, Scope, add_where, column, read_from, rows, with_ctes
 from dpsql.plan import Output, Rule
 from dpsql.relations import Relation, scans
@@ -37,6 +39,7 @@ class Resolved:
     tables: tuple[Table, ...]
     outputs: tuple[Output, ...]
     having: Expr | None
+    qualify: Expr | None
     order: tuple[Order, ...]
     limit: int | None
     offset: int
@@ -53,13 +56,11 @@ def resolve(parsed: Parsed, catalog: Catalog, parameters: object = None) -> Reso
              a parameter is a literal of the algebra like those of the text
     Checked: test_parse (nothing is dropped), test_parameters, specs/*.md
     """
-    tree = parsed.tree
+    tree = unpivot(parsed.tree)
     for word in tree.find_all(exp.Identifier):
         take(word, "this", "quoted")
-    items, from_, joins, where, group, having, order, limit, offset, distinct, _ = take(
-        tree,
-        *("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "with_"),
-    )
+    names = "expressions from_ joins where group having qualify order limit offset distinct with_".split()  # noqa: SIM905
+    items, from_, joins, where, group, having, qualify, order, limit, offset, distinct, _ = take(tree, *names)
     if from_ is None:
         refuse("no_table", "the query has no FROM", "Name a table of the policy: SELECT count(*) FROM orders.")
     context = Context(catalog, bind(parsed.marks, parameters))
@@ -71,16 +72,21 @@ def resolve(parsed: Parsed, catalog: Catalog, parameters: object = None) -> Reso
     selected = [(take(item, "this", "alias") if isinstance(item, exp.Alias) else [item, None]) for item in items]
     keys = group_keys(one_of_each(distinct, group, selected), selected, scope)
     above = Above(scope, keys)
-    outputs = tuple(
-        Output(alias.name if alias else label(node, top=True), above.lower(node)) for node, alias in selected
-    )
+    outputs: tuple[Output, ...] = ()
+    for node, alias in selected:
+        outputs += (Output(alias.name if alias else label(node, top=True), above.lower(node)),)
+        if alias:  # as in DuckDB, what follows may call it by this name
+            above.earlier.setdefault(fold(alias.name), outputs[-1].expression)
     # In HAVING and ORDER BY the names of the SELECT list come before those of the tables' columns, as in DuckDB.
-    above.names = {
-        fold(alias.name): output.expression for (_, alias), output in zip(selected, outputs, strict=True) if alias
-    }
+    above.lowered, above.names = {}, above.earlier
     condition = boolean(above.lower(take(having, "this")[0]), "HAVING", having) if having else None
+    if condition is not None and any(found.window for found in frees(condition)):
+        refuse("not_supported", "HAVING comes before windows", "Write QUALIFY.", having)
+    chosen = boolean(above.lower(take(qualify, "this")[0]), "QUALIFY", qualify) if qualify else None
+    if qualify and not any(found.window for e in (chosen, *(o.expression for o in outputs)) for found in frees(e)):
+        refuse("no_window", "QUALIFY needs a window", "Write HAVING for a condition on groups.", qualify)
     ordering = tuple(ordered(item, above, outputs) for item in take(order, "expressions")[0]) if order else ()
-    everything = [*(o.expression for o in outputs), *([condition] if condition else []), *(o.by for o in ordering)]
+    everything = [e for e in (*(o.expression for o in outputs), condition, chosen, *(o.by for o in ordering)) if e]
     if not keys and not any(aggregates(expression) for expression in everything):
         refuse(
             "no_aggregate",
@@ -97,6 +103,7 @@ def resolve(parsed: Parsed, catalog: Catalog, parameters: object = None) -> Reso
         tuple(catalog.tables[fold(name)] for name in tables),
         outputs,
         condition,
+        chosen,
         ordering,
         whole(limit, "LIMIT", scope),
         whole(offset, "OFFSET", scope) or 0,
@@ -107,7 +114,7 @@ def aggregates(expression: Expr) -> set[Aggregate]:
     match expression:
         case Aggregate():
             return {expression}
-        case Call(_, arguments, _):
+        case Call(_, arguments, _) | Free(_, arguments):
             return set().union(*(aggregates(argument) for argument in arguments))
         case Column() | Literal():
             return set()
@@ -175,8 +182,15 @@ class Above:
     scope: Scope
     keys: tuple[Expr, ...]
     names: dict[str, Expr] = field(default_factory=dict)
+    earlier: dict[str, Expr] = field(default_factory=dict)
+    lowered: dict[int, Expr] = field(default_factory=dict)
 
     def lower(self, node: exp.Expr) -> Expr:
+        if id(node) not in self.lowered:
+            self.lowered[id(node)] = self.lower_anew(node)
+        return self.lowered[id(node)]
+
+    def lower_anew(self, node: exp.Expr) -> Expr:
         if isinstance(node, exp.Column) and node.name and fold(node.name) in self.names and not node.args.get("table"):
             take(node, "this", "table")
             return self.names[fold(node.name)]
@@ -187,6 +201,8 @@ class Above:
                 refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", node)
             case exp.Star():
                 refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", node)
+            case exp.Column() if self.scope.unknown(node) and fold(node.name) in self.earlier:
+                return self.earlier[fold(node.name)]
             case exp.Column():
                 column(node, self.scope)
                 refuse(
@@ -204,8 +220,23 @@ class Above:
                 return self.aggregate(node)
             case exp.Anonymous() if fold(node.name) in RULES:
                 return self.aggregate(node)
+            case exp.Window():
+                return free(node, self.lower)
             case _:
-                return operator(node, self.lower)
+                return self.computed(node)
+
+    def computed(self, node: exp.Expr) -> Expr:
+        """Released values may do what they like: what the table of functions does not have is written as it is."""
+        try:
+            return operator(node, self.lower)
+        except Refused as error:
+            if error.code not in ("not_supported", "type_mismatch", "constant_invalid", "may_overflow"):
+                raise
+            found = free(node, self.lower)
+            known = not any(isinstance(argument, Free) for argument in found.arguments)
+            if error.code != "not_supported" and known and not isinstance(node, exp.Anonymous):
+                raise
+            return found
 
     def key(self, node: exp.Expr) -> Column | None:
         """The key that an expression is, under the name that it has above the noise."""
@@ -229,7 +260,7 @@ class Above:
         except Refused as error:
             raise Refused(error.code, error.message, error.hint, position(node)) from None
         for i, (degree, argument) in enumerate(zip(rule.degrees, arguments, strict=False)):
-            if degree and argument.facts.type == BOOLEAN:
+            if given and argument.facts.type == BOOLEAN:  # also where it is counted: one block for both
                 arguments[i] = algebra.call("CAST", argument, algebra.constant("INTEGER"))
             if degree and argument.facts.declared and argument.facts.range:
                 low, high = argument.facts.range

@@ -13,10 +13,11 @@ from sqlglot import exp
 
 from dpsql import algebra, catalog
 from dpsql.aggregates import RULES
-from dpsql.algebra import Aggregate, Call, Column, Expr, Literal, conjuncts, identifier, name, plain
+from dpsql.algebra import Aggregate, Call, Column, Expr, Free, Literal, conjuncts, identifier, name, plain
 from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, Type, Value
 from dpsql.errors import Refused
 from dpsql.functions import PARTS, Facts, Range, cast, to_type
+from dpsql.passes.free import frees
 from dpsql.passes.resolve import MAX_KEYS, Resolved, aggregates
 from dpsql.passes.track import Tracked
 from dpsql.plan import (
@@ -64,11 +65,8 @@ def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int) -> Sp
     Checked: test_record_play, specs/*.md
     """
     resolved = tracked.resolved
-    wanted = [
-        *(o.expression for o in resolved.outputs),
-        *([resolved.having] if resolved.having else []),
-        *(o.by for o in resolved.order),
-    ]
+    shown = (o.expression for o in resolved.outputs)
+    wanted = [e for e in (*shown, resolved.having, resolved.qualify, *(o.by for o in resolved.order)) if e]
     unknowns: dict[Unknown, None] = {}
 
     def clips(value: Expr) -> Range:
@@ -272,16 +270,32 @@ def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate
     else:
         base = base.from_(released)
 
-    def render(expression: Expr) -> exp.Expr:
-        rendered = plain(expression, lambda aggregate: name(values[aggregate]))
-        return attempt(rendered) if isinstance(expression, Call) else rendered
+    windows: dict[Free, str] = {}
 
-    query = exp.select(
-        *(render(o.expression).as_(f"c{i}", quoted=True) for i, o in enumerate(resolved.outputs)), name("row")
-    )
-    query = query.from_(base.subquery(identifier("base")))
-    if resolved.having is not None:
-        query = query.where(render(resolved.having))
+    def known(expression: Aggregate | Free) -> exp.Expr | None:
+        found = values[expression] if isinstance(expression, Aggregate) else windows.get(expression)
+        return None if found is None else name(found)
+
+    def render(expression: Expr) -> exp.Expr:
+        rendered = plain(expression, known)
+        return rendered if isinstance(rendered, exp.Column | exp.Literal) else attempt(rendered)
+
+    table = base.subquery(identifier("base"))
+    outputs = [o.expression for o in resolved.outputs]
+    everything = (*outputs, resolved.qualify, *(o.by for o in resolved.order))
+    found = [free for expression in everything for free in frees(expression) if free.window]
+    if found:  # they see the groups that HAVING has left
+        computed = {free: plain(free, known) for free in dict.fromkeys(found)}
+        windows.update({free: f"w{i}" for i, free in enumerate(computed)})
+        added = (window.as_(windows[free], quoted=True) for free, window in computed.items())
+        windowed = exp.select(exp.Star(), *added).from_(table)
+        windowed = windowed.where(render(resolved.having)) if resolved.having is not None else windowed
+        table = windowed.subquery(identifier("windowed"))
+
+    query = exp.select(*(render(o).as_(f"c{i}", quoted=True) for i, o in enumerate(outputs)), name("row"))
+    query = query.from_(table)
+    if (condition := resolved.qualify if found else resolved.having) is not None:
+        query = query.where(render(condition))
     # A constant orders nothing, and the engine would take it for a position; a term that stands twice says no more.
     terms = dict.fromkeys(item for item in resolved.order if not isinstance(item.by, Literal))
     ordered = [exp.Ordered(this=render(i.by), desc=i.descending, nulls_first=i.nulls_first) for i in terms]
@@ -396,4 +410,8 @@ def notes(resolved: Resolved, keys: Keys, summands: list[Summand]) -> tuple[str,
 
 
 def describe(expression: Expr) -> str:
-    return plain(expression, lambda aggregate: name(aggregate.name)).sql("duckdb").replace('"', "")
+    return (
+        plain(expression, lambda found: name(found.name) if isinstance(found, Aggregate) else None)
+        .sql("duckdb")
+        .replace('"', "")
+    )

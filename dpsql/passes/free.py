@@ -1,0 +1,95 @@
+"""Above the noise: any SQL of the engine over released values, windows included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+
+from dpsql.algebra import Expr, Free, Literal
+from dpsql.catalog import fold
+from dpsql.passes.lower import interval, refuse
+from dpsql.passes.parse import describe
+
+# What may stand there beside the functions that are called by name.
+NODES = (
+    *(exp.Binary, exp.Unary, exp.Case, exp.Cast, exp.In, exp.Between, exp.Window, exp.Anonymous, exp.If),
+    *(exp.Null, exp.Array, exp.Struct, exp.Bracket),
+)
+# Parts of a node that are no values themselves.
+STRUCTURE = (exp.If, exp.Order, exp.Ordered, exp.Where, exp.Distinct, exp.IgnoreNulls, exp.RespectNulls, exp.Slice)
+WRITTEN = (exp.DataType, exp.WindowSpec, exp.Identifier, exp.Star, exp.Var)
+# Their rows are in the order of the window's keys alone, and equal ones would come as the engine likes.
+ORDERED = (exp.RowNumber, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
+ORDERED_NAMES = {"ntile", "nth_value", "first", "last", "list", "array_agg", "string_agg", "group_concat"}
+# Aggregates of the engine over persons, which must not be mistaken for functions of released values.
+OVER_PERSONS = frozenset(
+    "median mode quantile quantile_cont quantile_disc string_agg group_concat list array_agg first last any_value "  # noqa: SIM905
+    "arg_max arg_min max_by min_by histogram product entropy kurtosis skewness mad approx_count_distinct approx_quantile "
+    "approx_top_k bit_and bit_or bit_xor favg fsum kahan_sum geomean ntile percent_rank cume_dist nth_value".split()
+)
+
+
+def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
+    """A node as it is, with its values lowered: what reads rows is in there, and stays refused or aggregated.
+
+    Needs:   a node whose values stand above the noise
+    Gives:   SQL over keys, aggregates and constants
+    Proof:   every part of the node is either a word of its own (`WRITTEN`), a list of such parts (`STRUCTURE`), or a value,
+             and values are lowered; there is no case for a query, a table or a column
+    Checked: test_free, specs/finishing.md, test_record_play
+    """
+    window = isinstance(node, exp.Window)
+    if isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and fold(node.name) in OVER_PERSONS):
+        refuse(
+            "not_supported",
+            f"{describe(node)} over persons is not supported",
+            "COUNT, SUM, AVG, their variances and correlations are.",
+            node,
+        )
+    if not isinstance(node, NODES) or (isinstance(node, exp.In) and not node.expressions):
+        refuse(
+            "not_supported", f"{describe(node)} is not supported here", "See the README for what is supported.", node
+        )
+    if (length := interval(node)) is not None:
+        node = exp.Cast(this=exp.Literal.string(length), to=exp.DataType.build("INTERVAL", dialect="duckdb"))
+    values: list[Expr] = []
+
+    def outline(part: Any, called: bool = False) -> Any:
+        match part:
+            case list():
+                return [outline(one) for one in part]
+            case exp.Expr() if called or isinstance(part, STRUCTURE):
+                inside = called and isinstance(part, exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
+                return type(part)(**{k: outline(v, inside and k == "this") for k, v in part.args.items()})
+            case exp.Expr() if isinstance(part, WRITTEN):
+                return part.copy()
+            case exp.Expr():
+                values.append(lower(part))
+                if window and any(found.window for found in frees(values[-1])):
+                    refuse("not_supported", "a window inside a window is not supported", "Use one of them.", node)
+                return exp.Placeholder(this=str(len(values) - 1))
+            case _:
+                return part
+
+    tree = type(node)(**{k: outline(v, window and k == "this") for k, v in node.args.items()})
+    if window:
+        word = tree.this.this if isinstance(tree.this, exp.Filter | exp.IgnoreNulls | exp.RespectNulls) else tree.this
+        tie = isinstance(word, ORDERED) or (isinstance(word, exp.Anonymous) and fold(word.name) in ORDERED_NAMES)
+        by_rows = isinstance(tree.args.get("spec"), exp.WindowSpec) and tree.args["spec"].args.get("kind") == "ROWS"
+        if tie or by_rows:
+            order = tree.args.get("order") or exp.Order(expressions=[])
+            order.append("expressions", exp.Ordered(this=exp.column("row", quoted=True), desc=False, nulls_first=False))
+            tree.set("order", order)
+    return Free(tree, tuple(values), window)
+
+
+def frees(expression: Expr | None) -> list[Free]:
+    """All of them inside an expression."""
+    match expression:
+        case Free(_, arguments):
+            return [expression, *(found for argument in arguments for found in frees(argument))]
+        case Literal():
+            return []
+    return [found for argument in getattr(expression, "arguments", ()) for found in frees(argument)]
