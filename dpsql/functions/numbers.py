@@ -105,7 +105,8 @@ def whole(name: str, node: type[exp.Binary], alias: str) -> Function:
             size, least = max(map(abs, a.range)), min(max(map(abs, a.range)), max(map(abs, b.range)))
             quotient, remainder = (-size, size), (-least, least)
         range_ = quotient if name == "//" else remainder
-        type_, size = fitting(name, 0, range_, [a.type, b.type]), a.bulk + b.bulk
+        size = a.bulk + b.bulk
+        type_ = fitting(name, 0, range_, [a.type, b.type, fitting(name, 0, (-size, size), [a.type, b.type])])
         return Facts(type_, a.nullable or b.nullable or has_zero(b), range_, a.declared and b.declared, size)
 
     def total(sides: Sides, arguments: Sequence[Facts], result: Facts) -> exp.Expr:
