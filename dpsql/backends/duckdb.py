@@ -47,6 +47,7 @@ STEPS = frozenset(  # some have the number of their block behind them
 )
 
 
+TABLES = ("range", "generate_series", "unnest")  # functions in FROM that may stand above the noise
 HERE = "SELECT system.main.current_database(), system.main.current_schema()"
 
 
@@ -188,10 +189,24 @@ class Snapshot:
         """The exact integers of a plan's query as an Arrow stream; to be read before the snapshot ends."""
         return self._connection.sql(sql)
 
+    def public(self, path: str) -> Stream:
+        """A public table as an Arrow stream; to be read before the snapshot ends."""
+        return Stream(self._connection.sql(f"SELECT * FROM {path}"))
+
     def interrupt(self) -> None:
         """End the query that runs now, from another thread."""
         with suppress(duckdb.Error):
             self._connection.interrupt()
+
+
+class Stream:
+    """Rows of one instance for another: a relation itself could be read only where it is."""
+
+    def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
+        self._relation = relation
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._relation.__arrow_c_stream__(requested_schema)
 
 
 def refuse_settings(connection: duckdb.DuckDBPyConnection) -> None:
@@ -240,6 +255,13 @@ class Shadow:
         self._empty: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
 
+    def columns(self) -> dict[str, str]:
+        """For each table its columns, as CREATE TABLE has them."""
+        return {
+            name: ", ".join(f"{quoted(column)} {type_}" for column, type_, _, _ in schema.columns)
+            for name, schema in self._schemas.items()
+        }
+
     def twin(self) -> duckdb.DuckDBPyConnection:
         """A new one. Its tables have the names and the types of the real ones, and no rows."""
         connection = duckdb.connect(":memory:", config=CONFIG)
@@ -278,7 +300,6 @@ class Shadow:
             expected[plan.climb] = sum(len(unknown.rungs) for unknown in plan.unknowns)
         if isinstance(plan.keys, PublicKeys):
             self._distinct(plan.keys)
-        finishes(plan.outer)
         for sql, size in expected.items():
             tree = reads(sql)
             if tree.get("error"):
@@ -312,9 +333,11 @@ def repeatable() -> Mapping[str, str]:
     return {name: kind for name, kind in kinds.items() if not re.search("^version$|^current_|_sql$", name)}
 
 
-def finishes(outer: str) -> None:
+def finishes(outer: str, aggregating: bool = False) -> None:
     """Refuse functions above the noise that are not the engine's, or that would tell more than their arguments do."""
     for node in nodes(reads(outer)):
+        if node.get("type") == "TABLE_FUNCTION" and fold(node["function"]["function_name"]) not in TABLES:
+            raise Refused("not_supported", "a function in FROM that is not supported", "Use range or unnest.")
         word = fold(node.get("function_name") or "")
         if node.get("class") in ("FUNCTION", "WINDOW") and word not in CALLS:
             kind = repeatable().get(word)
@@ -325,7 +348,7 @@ def finishes(outer: str) -> None:
                     f"there is no function {word}() that may be used here",
                     f"Did you mean {near[0]}()?" if near else "See DuckDB's list of functions.",
                 )
-            if kind in ("aggregate", "window") and node["class"] == "FUNCTION":
+            if kind in ("aggregate", "window") and node["class"] == "FUNCTION" and not aggregating:
                 raise Refused("not_supported", f"{word}() stands without OVER", "Write OVER () behind it.")
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
+
+from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.algebra import Literal, constant
@@ -87,6 +89,25 @@ def typed(name: str, value: Any, position: int) -> Literal:
         "For NULL write x IS NULL." if value is None else ACCEPTED,
         position,
     )
+
+
+def written(tree: exp.Query, constants: Mapping[str, Literal]) -> exp.Query:
+    """The statement with its parameters written into it."""
+    for node in list(tree.find_all(exp.Placeholder)):
+        value = constants[fold(node.name)].value
+        match value:
+            case datetime.date():
+                kind = "TIMESTAMP" if isinstance(value, datetime.datetime) else "DATE"
+                to = exp.DataType.build(kind, dialect="duckdb")
+                node.replace(exp.Cast(this=exp.Literal.string(str(value)), to=to))
+            case Fraction():
+                with localcontext(prec=60):
+                    node.replace(exp.Literal.number(f"{Decimal(value.numerator) / value.denominator:f}"))
+            case float():
+                node.replace(exp.Literal.number(f"{value!r}e0" if "e" not in repr(value) else repr(value)))
+            case _:
+                node.replace(exp.convert(value))
+    return tree
 
 
 def decimal(value: Decimal) -> Literal | None:

@@ -18,8 +18,18 @@ NODES = (
     *(exp.Null, exp.Array, exp.Struct, exp.Bracket),
 )
 # Parts of a node that are no values themselves.
-STRUCTURE = (exp.If, exp.Order, exp.Ordered, exp.Where, exp.Distinct, exp.IgnoreNulls, exp.RespectNulls, exp.Slice)
-WRITTEN = (exp.DataType, exp.WindowSpec, exp.Identifier, exp.Star, exp.Var)
+STRUCTURE = (
+    exp.If,
+    exp.WindowSpec,
+    exp.Order,
+    exp.Ordered,
+    exp.Where,
+    exp.Distinct,
+    exp.IgnoreNulls,
+    exp.RespectNulls,
+    exp.Slice,
+)
+WRITTEN = (exp.DataType, exp.Identifier, exp.Star, exp.Var)
 # Their rows are in the order of the window's keys alone, and equal ones would come as the engine likes.
 ORDERED = (exp.RowNumber, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
 ORDERED_NAMES = {"ntile", "nth_value", "first", "last", "list", "array_agg", "string_agg", "group_concat"}
@@ -53,7 +63,7 @@ def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
             "not_supported", f"{describe(node)} is not supported here", "See the README for what is supported.", node
         )
     if (length := interval(node)) is not None:
-        node = exp.Cast(this=exp.Literal.string(length), to=exp.DataType.build("INTERVAL", dialect="duckdb"))
+        node = spelt(length)
     values: list[Expr] = []
 
     def outline(part: Any, called: bool = False) -> Any:
@@ -65,6 +75,8 @@ def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
                 return type(part)(**{k: outline(v, inside and k == "this") for k, v in part.args.items()})
             case exp.Expr() if isinstance(part, WRITTEN):
                 return part.copy()
+            case exp.Expr() if (length := interval(part)) is not None:
+                return spelt(length)
             case exp.Expr():
                 values.append(lower(part))
                 if window and any(found.window for found in frees(values[-1])):
@@ -83,6 +95,11 @@ def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
             order.append("expressions", exp.Ordered(this=exp.column("row", quoted=True), desc=False, nulls_first=False))
             tree.set("order", order)
     return Free(tree, tuple(values), window)
+
+
+def spelt(length: str) -> exp.Cast:
+    """An interval as the engine reads it."""
+    return exp.Cast(this=exp.Literal.string(length), to=exp.DataType.build("INTERVAL", dialect="duckdb"))
 
 
 def frees(expression: Expr | None) -> list[Free]:

@@ -226,7 +226,7 @@ class Marked(DuckDB):
 
 @dataclass(frozen=True)
 class Parsed:
-    tree: exp.Select | exp.Pivot
+    tree: exp.Query | exp.Pivot
     marks: Mapping[str, int] = field(
         default_factory=dict
     )  # the parameters by name, and where each stands first; `?` have numbers for names
@@ -296,10 +296,6 @@ def parse(text: str) -> Parsed:
             raise Refused("not_supported", f"{describe(node)} is not supported", hint, position(node))
         if isinstance(node, exp.Placeholder) and (fold(node.name) not in marks or node.args.keys() - {"this"}):
             raise Refused("syntax", "this is not how a parameter is written", "Write parameters as ?, $1 or $name.")
-    if isinstance(tree, exp.SetOperation):
-        raise Refused(
-            "not_supported", f"{describe(tree)} of two answers is not supported yet", "Ask for them one at a time."
-        )
     for select in tree.find_all(exp.Select):
         write_windows_out(select)
     return Parsed(tree, marks)
