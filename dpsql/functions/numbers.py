@@ -111,8 +111,8 @@ def whole(name: str, node: type[exp.Binary], alias: str) -> Function:
 
     def total(sides: Sides, arguments: Sequence[Facts], result: Facts) -> exp.Expr:
         # The engine's remainder raises where the quotient overflows (-128 % -1), so it is computed where both fit.
-        types, size = [argument.type for argument in arguments], result.bulk
-        wide = result.type if result.range is None else fitting(name, 0, (-size, size), types)
+        types = [argument.type for argument in arguments]
+        wide = result.type if result.range is None else fitting(name, 0, (-result.bulk, result.bulk), types)
         left, right = (cast(s, t, wide) for s, t in zip(sides, types, strict=True))
         if wide != DOUBLE and has_zero(arguments[1]):
             right = when((exp.NEQ(this=right, expression=exp.Literal.number(0)), again(right)))
