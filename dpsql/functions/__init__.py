@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dpsql.functions.casts import CASTS
 from dpsql.functions.dates import DATES, PARTS, since
-from dpsql.functions.facts import Facts, Function, Range, again, cast, mismatch, paren, to_type
+from dpsql.functions.facts import Facts, Function, Range, again, cast, holds, mismatch, paren, to_type
 from dpsql.functions.logic import LOGIC
 from dpsql.functions.numbers import NUMBERS
 from dpsql.functions.text import TEXT
@@ -51,6 +51,7 @@ __all__ = [
     "Range",
     "again",
     "cast",
+    "holds",
     "mismatch",
     "paren",
     "since",

@@ -114,6 +114,8 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
             return build("CASE", [lower(condition), value(then, lower), value(otherwise, lower)], node)
         case exp.Like() | exp.ILike() | exp.Escape():
             return like(node, lower)
+        case exp.SimilarTo():
+            return build("regexp_full_match", [lower(part) for part in take(node, "this", "expression")], node)
         case exp.DPipe():
             left, right, _ = take(node, "this", "expression", "safe")
             return build("||", [lower(left), lower(right)], node)
@@ -138,7 +140,12 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
 def build(function: str, arguments: list[Expr], node: exp.Expr) -> Call:
     if function in DATED:
         arguments = dated(arguments, node)
-    match function, [argument.facts.type.kind for argument in arguments]:
+    kinds = [argument.facts.type.kind for argument in arguments]
+    if function in ("concat", "||") and "VARCHAR" in kinds:  # the engine reads numbers and dates as texts there
+        arguments = [
+            a if k == "VARCHAR" else call("CAST", a, constant("VARCHAR")) for a, k in zip(arguments, kinds, strict=True)
+        ]
+    match function, kinds:
         case (("+" | "-"), ["DATE", "INTEGER"]):
             function = f"DATE {function}"
         case "+", ["INTEGER", "DATE"]:

@@ -71,6 +71,7 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.LTE,
         exp.GT,
         exp.GTE,
+        exp.SimilarTo,
         exp.And,
         exp.Or,
         exp.Not,
@@ -285,6 +286,8 @@ def parse(text: str) -> Parsed:
     (tree,) = statements
     if not isinstance(tree, exp.Select | exp.SetOperation | exp.Pivot):
         raise Refused("select_only", f"{describe(tree)} is not a query", "Only SELECT is answered.")
+    for order in list(tree.find_all(exp.Order)):
+        order_by_all(order)
     for node in tree.walk():
         if type(node) not in NODES:
             hint = next(
@@ -296,6 +299,16 @@ def parse(text: str) -> Parsed:
     for select in tree.find_all(exp.Select):
         write_windows_out(select)
     return Parsed(tree, marks)
+
+
+def order_by_all(order: exp.Order) -> None:
+    """ORDER BY ALL is written out, as the numbers of the SELECT list."""
+    match order.expressions, order.parent:
+        case [exp.Ordered(this=exp.Var(this="ALL")) as term], exp.Select() as select:
+            terms = [term.copy() for _ in select.expressions]
+            for place, each in enumerate(terms, 1):
+                each.set("this", exp.Literal.number(place))
+            order.set("expressions", terms)
 
 
 def write_windows_out(select: exp.Select) -> None:

@@ -165,6 +165,8 @@ def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) 
         if isinstance(item, exp.Star):
             refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", item)
         key = rows(item, scope)
+        if isinstance(key, Literal) and len(listed) > 1:  # which makes no groups
+            continue
         if isinstance(key, Literal) or key.facts.type == HUGEINT:
             what = "a constant" if isinstance(key, Literal) else "HUGEINT"
             refuse(
