@@ -14,7 +14,7 @@ from dpsql.algebra import Call, Column, Expr, call, constant, total
 from dpsql.algebra import Literal as Constant
 from dpsql.catalog import DOUBLE, HUGEINT, VARCHAR, Catalog, Table, Type, fold
 from dpsql.errors import Refused
-from dpsql.functions import Facts
+from dpsql.functions import Facts, element
 from dpsql.passes.label import label
 from dpsql.passes.lower import boolean, build, number, operator, refuse, take
 from dpsql.passes.parse import describe, parse, position
@@ -32,6 +32,7 @@ from dpsql.relations import (
     Relation,
     Scan,
     Stack,
+    Unnest,
     Values,
     Windowed,
     counted,
@@ -55,6 +56,7 @@ class Source:
     relation: Relation | None = None
     facts: dict[str, tuple[str, Facts]] = field(default_factory=dict)  # by folded name
     used: list[str] = field(default_factory=list)
+    of: Expr | None = None  # the list whose elements it has
 
     def names(self) -> list[str]:
         if self.table is not None:
@@ -119,6 +121,7 @@ class Scope:
     joins: list[Joined] = field(default_factory=list)
     steps: list[Callable[[Relation], Relation]] = field(default_factory=list)
     first: Source | None = None
+    elements: dict[int, Column] = field(default_factory=dict)  # what calls of unnest in the SELECT list stand for
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -157,16 +160,16 @@ class Scope:
             known, conditions = {fold(self.first.alias)}, [c for join in waiting for c in join.conditions]
             while waiting:
                 # The first source that an equality ties to what is there, else the next in order.
-                near = (j for j in waiting if any(ties(c, known, fold(j.source.alias)) for c in conditions))
+                ready = (j for j in waiting if j.source.of is None or places(j.source.of) <= known)
+                near = (j for j in ready if any(ties(c, known, fold(j.source.alias)) for c in conditions))
                 join = next(near, waiting[0])
                 waiting.remove(join)
                 known.add(fold(join.source.alias))
-                ready = [c for c in conditions if places(c) <= known]
-                conditions = [c for c in conditions if c not in ready]
-                relation = Join(relation, join.source.scan(), every(ready))
+                now = [c for c in conditions if places(c) <= known]
+                conditions = [c for c in conditions if c not in now]
+                relation = join.onto(relation, every(now))
         for join in waiting:
-            sides = (join.source.scan(), relation) if join.reverse else (relation, join.source.scan())
-            relation = Join(*sides, every(join.conditions), join.kind)
+            relation = join.onto(relation, every(join.conditions))
         for step in self.steps:
             relation = step(relation)
         return relation
@@ -189,6 +192,13 @@ class Joined:
     conditions: list[Expr]
     kind: Kind
     reverse: bool = False  # RIGHT JOIN: a LEFT JOIN with the sides exchanged
+
+    def onto(self, relation: Relation, on: Expr | None) -> Relation:
+        if self.source.of is not None:
+            spread = Unnest(relation, self.source.of, f"{self.source.alias}.{self.source.names()[0]}")
+            return spread if on is None else Filter(spread, on)
+        sides = (self.source.scan(), relation) if self.reverse else (relation, self.source.scan())
+        return Join(*sides, on, self.kind)
 
 
 def places(expression: Expr) -> set[str]:
@@ -230,6 +240,15 @@ def rows(node: exp.Expr, scope: Scope) -> Expr:
                 "window_misplaced",
                 "a window function stands where a row is needed",
                 "Compute it in a subquery, or put the condition into QUALIFY.",
+                node,
+            )
+        case exp.Anonymous() if fold(node.name) == "unnest":
+            if id(node) in scope.elements:
+                return scope.elements[id(node)]
+            refuse(
+                "unnest_misplaced",
+                "unnest makes rows, and stands where a value is needed",
+                "Write FROM customer, unnest(tags) AS u(tag), or unnest one list in the SELECT of a subquery.",
                 node,
             )
         case exp.AggFunc():
@@ -324,6 +343,8 @@ KINDS: dict[tuple[str, str], Kind] = {
 def read_from(from_: exp.Expr, joins: list[exp.Expr], scope: Scope) -> None:
     (node,) = take(from_, "this")
     scope.first = source(node, scope)
+    if scope.first.of is not None:
+        refuse("not_supported", "unnest comes first in FROM", "Name the table that has the list before it.", node)
     scope.add(scope.first, node)
     for join in joins:
         add_join(join, scope)
@@ -346,6 +367,8 @@ def add_join(join: exp.Expr, scope: Scope) -> None:
         )
     before = list(scope.sources)
     right = source(joined, scope)
+    if right.of is not None and how != "inner":
+        refuse("join_not_supported", f"{side or kind} JOIN unnest is not supported", "Write CROSS JOIN.", joined)
     scope.add(right, joined)
     steps = len(scope.steps)
     if on is not None:
@@ -400,6 +423,8 @@ def source(node: exp.Expr, scope: Scope) -> Source:
         case exp.Values():
             rows_, alias = take(node, "expressions", "alias")
             return constants(rows_, alias, scope, node)
+        case exp.Unnest() | exp.Lateral():
+            return elements(node, scope)
         case _:
             refuse("not_supported", f"{describe(node)} in FROM is not supported", "Name a table.", node)
 
@@ -482,6 +507,32 @@ def constants(lines: list[exp.Expr], alias: exp.Expr | None, scope: Scope, node:
         facts[fold(word)] = (word, Facts(column_[0].facts.type, False, range_, True))
     values = tuple(tuple(cell.value for cell in line if isinstance(cell, Constant)) for line in cells)
     return Source(called, relation=Values(tuple(named), values), facts=facts)
+
+
+def elements(node: exp.Expr, scope: Scope) -> Source:
+    """unnest(list), LATERAL unnest(list) or LATERAL (SELECT unnest(list) AS x): the elements of a list of each row."""
+    call_, alias, word = node, None, "unnest"
+    if isinstance(node, exp.Lateral):
+        call_, alias = take(node, "this", "alias")
+        if isinstance(call_, exp.Subquery):
+            (query,) = take(call_, "this")
+            (call_,) = take(query, "expressions")[0][:1] if isinstance(query, exp.Select) else [query]
+            if isinstance(call_, exp.Alias):
+                call_, named = take(call_, "this", "alias")
+                word = named.name
+            alias = alias or exp.TableAlias(this=exp.to_identifier(scope.context.fresh()[1:]))
+    if not isinstance(call_, exp.Unnest) and not (isinstance(call_, exp.Anonymous) and fold(call_.name) == "unnest"):
+        refuse("not_supported", "this LATERAL is not supported", "Write LATERAL (SELECT unnest(list) AS x).", node)
+    lists = take(call_, "expressions", *(["alias"] if isinstance(call_, exp.Unnest) else ["this"]))
+    called, renamed = short(alias or (lists[1] if isinstance(call_, exp.Unnest) else None), "unnest", node)
+    return unnested(lists[0], called, (renamed or [word])[0], scope, node)
+
+
+def unnested(lists: list[exp.Expr], alias: str, word: str, scope: Scope, node: exp.Expr) -> Source:
+    found = rows(lists[0], scope) if len(lists) == 1 else None
+    if found is None or found.facts.type.element is None or correlated(found):
+        refuse("type_mismatch", "unnest takes one list of the row", "Unnest a column that is a list.", node)
+    return Source(alias, facts={fold(word): (word, element(found.facts))}, of=found)
 
 
 # --- subqueries in FROM ------------------------------------------------------------------------------------------------
@@ -602,7 +653,7 @@ def joint(name: str, a: Expr, b: Expr, node: exp.Expr) -> Column:
     if both:
         assert left.range is not None and right.range is not None
         range_ = (min(left.range[0], right.range[0]), max(left.range[1], right.range[1]))
-    size = max(left.growth, right.growth) if type_ == VARCHAR else None
+    size = max(left.growth, right.growth) if VARCHAR in (type_, type_.element) else None
     return Column(name, Facts(type_, left.nullable or right.nullable, range_, left.declared and right.declared, size))
 
 
@@ -655,6 +706,7 @@ def lowered_select(tree: exp.Select, alias: str, scope: Scope) -> Project:
     selected = [pair for item in items for pair in expanded(item, scope)]
     inside = Inside(scope, group, selected, [having, qualify, order, *items])
     inside.grouped |= having is not None
+    spread_out(items, tree, inside)
     outputs = [(name, inside.lower(node)) for name, node in selected]
     if having is not None:
         inside.filters.append(boolean(inside.lower(take(having, "this")[0]), "HAVING", having))
@@ -676,6 +728,27 @@ def lowered_select(tree: exp.Select, alias: str, scope: Scope) -> Project:
         relation = Group(relation, numbered, ())
         columns = tuple((name, Column(f"g{i}", e.facts)) for i, (name, e) in enumerate(columns))
     return Project(relation, alias, columns)
+
+
+def spread_out(items: list[exp.Expr], tree: exp.Select, inside: Inside) -> None:
+    """unnest in a SELECT list: its rows are made behind WHERE, and the call stands for the element."""
+    calls = [node for item in items for node in item.find_all(exp.Anonymous) if fold(node.name) == "unnest"]
+    calls = [node for node in calls if owner(node) is tree]
+    if not calls:
+        return
+    if len(calls) > 1 or inside.grouped or tree.args.get("qualify") or any(i.find(exp.Window) for i in items):
+        refuse(
+            "not_supported",
+            "unnest stands beside another one, a group or a window",
+            "Unnest one list in a subquery of its own.",
+            calls[0],
+        )
+    scope = inside.scope
+    made = Joined(
+        unnested(take(calls[0], "expressions", "this")[0], scope.context.fresh(), "x", scope, tree), [], "inner"
+    )
+    scope.elements[id(calls[0])] = made.source.column("x", calls[0])
+    scope.steps.append(lambda relation: made.onto(relation, None))
 
 
 POSITIVE = Facts(Type("BIGINT"), False, measure("count", None).facts.range)
@@ -1006,7 +1079,7 @@ def leads(side: Expr, scope: Scope, relation: Relation) -> bool:
     if not isinstance(side, Column):
         return False
     place = scope.sources.get(fold(side.name.partition(".")[0]))
-    if place is not None and fold(place.alias) in scope.optional:
+    if place is not None and (fold(place.alias) in scope.optional or place.of is not None):
         return False
     found = origin(relation if place is None else place.scan(), side.name)
     if found is None or found[1]:
