@@ -531,7 +531,12 @@ def elements(node: exp.Expr, scope: Scope) -> Source:
 def unnested(lists: list[exp.Expr], alias: str, word: str, scope: Scope, node: exp.Expr) -> Source:
     found = rows(lists[0], scope) if len(lists) == 1 else None
     if found is None or found.facts.type.element is None or correlated(found):
-        refuse("type_mismatch", "unnest takes one list of the row", "Unnest a column that is a list.", node)
+        refuse(
+            "type_mismatch",
+            "unnest takes one list of the row",
+            "Unnest a column that is a list; list_contains(list, x) tests it.",
+            node,
+        )
     return Source(alias, facts={fold(word): (word, element(found.facts))}, of=found)
 
 
