@@ -95,14 +95,13 @@ class DuckDB:
         """
         with self._connect() as connection:
             try:
-                here = connection.execute(HERE).fetchone()
+                ((database, schema),) = connection.execute(HERE).fetchall()
                 connection.execute("SET search_path = 'system.main'")
                 connection.execute("BEGIN TRANSACTION READ ONLY")
                 refuse_settings(connection)
             except duckdb.Error as error:
                 raise cannot_open(self._path, error) from None
-            assert here is not None
-            snapshot = Snapshot(connection, *here)
+            snapshot = Snapshot(connection, database, schema)
             try:
                 yield snapshot
             finally:
@@ -197,8 +196,7 @@ class Snapshot:
 
 def refuse_settings(connection: duckdb.DuckDBPyConnection) -> None:
     names = ", ".join(f"system.main.current_setting('{name}')" for name in SETTINGS)
-    found = connection.execute(f"SELECT {names}").fetchone()
-    assert found is not None
+    (found,) = connection.execute(f"SELECT {names}").fetchall()  # all, since an open result would stay in the way
     for (name, meant), value in zip(SETTINGS.items(), found, strict=True):
         if str(value).lower() != str(meant).lower():
             raise Refused(

@@ -171,6 +171,8 @@ def dated(arguments: list[Expr], node: exp.Expr) -> list[Expr]:
                 result.append(constant(read_date(text, node)))
             case Literal(datetime.date() as day, _) if "TIMESTAMP" in kinds and not isinstance(day, datetime.datetime):
                 result.append(constant(datetime.datetime(day.year, day.month, day.day)))
+            case _ if argument.facts.type.kind == "DATE" and "TIMESTAMP" in kinds:  # as the engine does
+                result.append(call("CAST", argument, constant("TIMESTAMP")))
             case _:
                 result.append(argument)
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import sys
 from collections.abc import Mapping
@@ -105,6 +106,8 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.FirstValue,
         exp.LastValue,
         exp.IgnoreNulls,
+        exp.Pivot,
+        exp.PivotAlias,
         exp.NullSafeEQ,
         exp.NullSafeNEQ,
         exp.Pow,
@@ -231,7 +234,7 @@ class Marked(DuckDB):
 
 @dataclass(frozen=True)
 class Parsed:
-    tree: exp.Select
+    tree: exp.Select | exp.Pivot
     marks: Mapping[str, int] = field(
         default_factory=dict
     )  # the parameters by name, and where each stands first; `?` have numbers for names
@@ -289,7 +292,7 @@ def parse(text: str) -> Parsed:
     if len(statements) != 1:
         raise Refused("one_statement", f"expected one statement, found {len(statements)}", "Send one SELECT at a time.")
     (tree,) = statements
-    if not isinstance(tree, exp.Select) and not isinstance(tree, exp.SetOperation):
+    if not isinstance(tree, exp.Select | exp.SetOperation | exp.Pivot):
         raise Refused("select_only", f"{describe(tree)} is not a query", "Only SELECT is answered.")
     for node in tree.walk():
         if type(node) not in NODES:
@@ -299,11 +302,26 @@ def parse(text: str) -> Parsed:
             raise Refused("not_supported", f"{describe(node)} is not supported", hint, position(node))
         if isinstance(node, exp.Placeholder) and (fold(node.name) not in marks or node.args.keys() - {"this"}):
             raise Refused("syntax", "this is not how a parameter is written", "Write parameters as ?, $1 or $name.")
-    if not isinstance(tree, exp.Select):
+    if isinstance(tree, exp.SetOperation):
         raise Refused(
             "not_supported", f"{describe(tree)} of two answers is not supported yet", "Ask for them one at a time."
         )
+    for select in tree.find_all(exp.Select):
+        write_windows_out(select)
     return Parsed(tree, marks)
+
+
+def write_windows_out(select: exp.Select) -> None:
+    """OVER w with WINDOW w AS (...) is OVER (...)."""
+    named = {fold(window.name): window for window in select.args.get("windows") or []}
+    for window in select.find_all(exp.Window) if named else ():
+        word = window.args.get("alias")
+        if word is not None and fold(word.name) in named and window.find_ancestor(exp.Select) is select:
+            meant = named[fold(word.name)].args
+            for part in ("partition_by", "order", "spec"):
+                window.set(part, window.args.get(part) or copy.deepcopy(meant.get(part)))
+            window.set("alias", None)
+    select.set("windows", None)
 
 
 def mark(tokens: list[Token]) -> tuple[list[Token], dict[str, int]]:

@@ -17,6 +17,7 @@ from dpsql.passes.free import free, frees
 from dpsql.passes.label import label
 from dpsql.passes.lower import boolean, number, operator, refuse, take
 from dpsql.passes.parse import Parsed, position
+from dpsql.passes.pivot import unpivot
 from dpsql.passes.rows import Context, Scope, add_where, column, read_from, rows, with_ctes
 from dpsql.plan import Output, Rule
 from dpsql.relations import Relation, scans
@@ -55,7 +56,7 @@ def resolve(parsed: Parsed, catalog: Catalog, parameters: object = None) -> Reso
              a parameter is a literal of the algebra like those of the text
     Checked: test_parse (nothing is dropped), test_parameters, specs/*.md
     """
-    tree = parsed.tree
+    tree = unpivot(parsed.tree)
     for word in tree.find_all(exp.Identifier):
         take(word, "this", "quoted")
     names = "expressions from_ joins where group having qualify order limit offset distinct with_".split()  # noqa: SIM905

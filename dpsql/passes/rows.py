@@ -16,8 +16,9 @@ from dpsql.catalog import DOUBLE, HUGEINT, VARCHAR, Catalog, Table, Type, fold
 from dpsql.errors import Refused
 from dpsql.functions import Facts, element
 from dpsql.passes.label import label
-from dpsql.passes.lower import boolean, build, number, operator, refuse, take
+from dpsql.passes.lower import boolean, build, interval, number, operator, refuse, take
 from dpsql.passes.parse import describe, parse, position
+from dpsql.passes.series import series
 from dpsql.relations import (
     MEASURES,
     PLACES,
@@ -440,6 +441,11 @@ def short(alias: exp.Expr | None, default: str, node: exp.Expr) -> tuple[str, li
 
 def table(node: exp.Table, scope: Scope) -> Source:
     name, schema, database, alias = take(node, "this", "db", "catalog", "alias")
+    if isinstance(name, exp.Anonymous) and fold(name.name) in ("range", "generate_series"):
+        word, given = take(name, "this", "expressions")
+        values = series(word, [interval(part) or rows(part, scope) for part in given], node)
+        called, renamed = short(alias, fold(word), node)
+        return public(called, renamed or [called], [[value] for value in values], node)
     if not isinstance(name, exp.Identifier):
         refuse("not_supported", f"{describe(name)} in FROM is not supported", "Name a table.", node)
     catalog = scope.context.catalog
@@ -485,7 +491,12 @@ def table(node: exp.Table, scope: Scope) -> Source:
 def constants(lines: list[exp.Expr], alias: exp.Expr | None, scope: Scope, node: exp.Expr) -> Source:
     """VALUES: constant rows, each column of one type."""
     called, renamed = short(alias, "", node)
-    cells = [[rows(cell, scope) for cell in take(line, "expressions")[0]] for line in lines]
+    return public(
+        called, renamed, [[rows(cell, scope) for cell in take(line, "expressions")[0]] for line in lines], node
+    )
+
+
+def public(called: str, renamed: list[str], cells: list[list[Expr]], node: exp.Expr) -> Source:
     names = renamed or [f"col{i}" for i in range(len(cells[0]))]
     if not called or any(len(line) != len(names) for line in cells):
         refuse(
@@ -714,6 +725,8 @@ def lowered_select(tree: exp.Select, alias: str, scope: Scope) -> Project:
     spread_out(items, tree, inside)
     outputs = [(name, inside.lower(node)) for name, node in selected]
     if having is not None:
+        unwindowed = [not node.find(exp.Window) for _, node in selected]
+        inside.names = {fold(name): e for (name, e), early in zip(outputs, unwindowed, strict=True) if early}
         inside.filters.append(boolean(inside.lower(take(having, "this")[0]), "HAVING", having))
     inside.names = {fold(name): expression for name, expression in outputs}
     if qualify is not None:
