@@ -23,7 +23,6 @@ from dpsql.functions.facts import (
     invoke,
     mismatch,
     named,
-    present,
     when,
 )
 from dpsql.functions.logic import choice, converted
@@ -124,8 +123,6 @@ def compared(name: str, both: bool, type_: Type, *aliases: str, range_: tuple[in
         first, second = (
             cast(s, a.type, met.list if a.type.element else met) for s, a in zip(sides, arguments, strict=True)
         )
-        if met == VARCHAR and not both:
-            return present(lambda s: invoke(name, first, s[0]), [second])
         return invoke(name, first, second)
 
     return on_list(name, TWO, result, *aliases, total=total)
