@@ -63,7 +63,7 @@ CELLS |= {
     f"{sql}[]": [
         *["[]", "[NULL]", "[NULL, NULL]", f"[{', '.join(f'CAST({cell} AS {sql})' for cell in CELLS[sql][:20])}, NULL]"],
         *[f"[CAST({cell} AS {sql})]" for cell in CELLS[sql][-2:]],
-        *[f"list_resize([CAST({CELLS[sql][1]} AS {sql})], {n}, CAST({CELLS[sql][0]} AS {sql}))" for n in (3, 5000)],
+        *[f"list_resize([CAST({CELLS[sql][1]} AS {sql})], {n}, CAST({CELLS[sql][0]} AS {sql}))" for n in (3, 2100)],
     ]
     for sql in ("INTEGER", "UBIGINT", "HUGEINT", "DECIMAL(18,6)", "DOUBLE", "BOOLEAN", "VARCHAR", "DATE")
 }
@@ -276,7 +276,7 @@ def test_total(function: str, connection: duckdb.DuckDBPyConnection) -> None:
         values = evaluate(connection, expression, types)
         assert facts.nullable or None not in values
         for value in values:
-            if value is not None and facts.range is not None and facts.type.kind != "DOUBLE":
+            if value is not None and facts.range is not None and facts.type.kind not in ("DOUBLE", "LIST"):
                 assert facts.range[0] <= Fraction(value) <= facts.range[1]
         found = connection.execute(f"SELECT typeof({sql}) FROM {source(types)} LIMIT 1").fetchone()
         assert found == (facts.type.sql.replace(", ", ","),)
@@ -587,7 +587,7 @@ def test_chains(truth: Expr, left: Expr, alone: set[int], worlds: duckdb.DuckDBP
     for (x,) in worlds.execute(
         f'SELECT {shown(f"({value})", left.facts.type)} FROM "world" WHERE {condition}'
     ).fetchall():
-        if x is not None and left.facts.range is not None and left.facts.type.kind != "DOUBLE":
+        if x is not None and left.facts.range is not None and left.facts.type.kind not in ("DOUBLE", "LIST"):
             assert low <= Fraction(x) <= high
         assert x is not None or left.facts.nullable
 

@@ -11,6 +11,7 @@ from sqlglot import exp
 from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, VARCHAR, Type
 from dpsql.errors import Refused
 from dpsql.functions.facts import (
+    UNIT,
     Facts,
     Function,
     Sides,
@@ -33,8 +34,10 @@ ONE, TWO = (1, 1), (2, 2)
 
 
 def element(a: Facts) -> Facts:
-    """What is known of the elements of a list: their type, and how long texts are."""
+    """What is known of the elements of a list; its own range and size are theirs."""
     assert a.type.element is not None
+    if a.range is not None:
+        return replace(a, type=a.type.element, nullable=True, stored=False)
     range_ = a.type.element.range
     return Facts(a.type.element, True, range_, size=a.size, ends=(range_ is not None and range_[0] == 0, False))
 
@@ -76,15 +79,16 @@ def summed(arguments: Sequence[Facts]) -> Facts:
     a = element(arguments[0])
     if a.type.kind not in ("INTEGER", "DECIMAL") or a.range is None:
         raise mismatch("list_sum", arguments)
-    low, high = (end * MOST for end in a.range)
+    low, high = min(a.range[0], a.range[0] * MOST), max(a.range[1], a.range[1] * MOST)
     type_ = Type(f"DECIMAL(38,{a.type.scale})") if a.type.kind == "DECIMAL" else HUGEINT
-    fitting("list_sum", a.type.scale, (low, high), [type_])
-    return Facts(type_, True, (low, high), size=max(Fraction(1), abs(low), abs(high)))
+    fitting("list_sum", a.type.scale, (-a.bulk * MOST, a.bulk * MOST), [type_])
+    return Facts(type_, True, (low, high), size=a.bulk * MOST)
 
 
 def averaged(arguments: Sequence[Facts]) -> Facts:
     summed(arguments)
-    return Facts(DOUBLE, True, element(arguments[0]).range)
+    a = element(arguments[0])
+    return Facts(DOUBLE, True, a.range, a.declared)
 
 
 # --- an element, or another list, beside a list -----------------------------------------------------------------------
@@ -151,10 +155,13 @@ def glue(sides: Sides, _: Sequence[Facts], __: Facts) -> exp.Expr:
 
 
 def made(arguments: Sequence[Facts]) -> Facts:
-    type_ = choice("a list", arguments, True).type
-    if type_ == VARCHAR:
-        return replace(grown(arguments, sum((a.growth for a in arguments), Fraction(0)), False), type=type_.list)
-    return Facts(type_.list, False)
+    found = choice("a list", arguments, True)
+    for a in arguments:
+        short(a)
+    if found.type == VARCHAR:
+        texts = (Fraction(len(str(a.constant).encode()) + 1, UNIT) if a.constant else a.growth for a in arguments)
+        found = grown(arguments, max(Fraction(1), sum(texts, Fraction(0))))
+    return replace(found, type=found.type.list, nullable=False)
 
 
 def make(sides: Sides, arguments: Sequence[Facts], result: Facts) -> exp.Expr:

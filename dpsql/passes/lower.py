@@ -92,9 +92,9 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
             return build("IS NULL", [lower(this)], node)
         case exp.In():
             this, options, field = take(node, "this", "expressions", "field")
-            if field is not None:
+            if field is not None and not options:
                 return build("list_contains", [lower(field), lower(this)], node)
-            if not options:
+            if not options or field is not None:
                 refuse("not_supported", "IN is supported only with a list", "Write x IN (1, 2, 3).", node)
             return build("IN", [lower(this), *(lower(option) for option in options)], node)
         case exp.Array():

@@ -522,21 +522,28 @@ def public(called: str, renamed: list[str], cells: list[list[Expr]], node: exp.E
 
 def elements(node: exp.Expr, scope: Scope) -> Source:
     """unnest(list), LATERAL unnest(list) or LATERAL (SELECT unnest(list) AS x): the elements of a list of each row."""
-    call_, alias, word = node, None, "unnest"
-    if isinstance(node, exp.Lateral):
-        call_, alias = take(node, "this", "alias")
-        if isinstance(call_, exp.Subquery):
-            (query,) = take(call_, "this")
-            (call_,) = take(query, "expressions")[0][:1] if isinstance(query, exp.Select) else [query]
-            if isinstance(call_, exp.Alias):
-                call_, named = take(call_, "this", "alias")
-                word = named.name
-            alias = alias or exp.TableAlias(this=exp.to_identifier(scope.context.fresh()[1:]))
-    if not isinstance(call_, exp.Unnest) and not (isinstance(call_, exp.Anonymous) and fold(call_.name) == "unnest"):
+    inner, alias = take(node, "this", "alias") if isinstance(node, exp.Lateral) else (node, None)
+    word = "unnest"
+    if isinstance(inner, exp.Subquery):
+        (query,) = take(inner, "this")
+        items = take(query, "expressions")[0] if isinstance(query, exp.Select) else []
+        inner, word = (items[0], label(items[0], top=True)) if len(items) == 1 else (query, word)
+        if isinstance(inner, exp.Alias):
+            inner, named = take(inner, "this", "alias")
+            word = named.name
+        alias = alias or exp.TableAlias(this=exp.to_identifier(scope.context.fresh()[1:]))
+    if inner is node:
+        lists, alias = take(inner, "expressions", "alias")
+    elif isinstance(inner, exp.Unnest) or (isinstance(inner, exp.Anonymous) and fold(inner.name) == "unnest"):
+        lists, _ = take(inner, "expressions", "this")
+    else:
         refuse("not_supported", "this LATERAL is not supported", "Write LATERAL (SELECT unnest(list) AS x).", node)
-    lists = take(call_, "expressions", *(["alias"] if isinstance(call_, exp.Unnest) else ["this"]))
-    called, renamed = short(alias or (lists[1] if isinstance(call_, exp.Unnest) else None), "unnest", node)
-    return unnested(lists[0], called, (renamed or [word])[0], scope, node)
+    called, renamed = short(alias, "unnest", node)
+    steps = len(scope.steps)
+    found = unnested(lists, called, (renamed or [word])[0], scope, node)
+    if len(renamed) > 1 or len(scope.steps) > steps:
+        refuse("not_supported", "this unnest is not supported", "Write unnest(list) AS u(x), without a subquery.", node)
+    return found
 
 
 def unnested(lists: list[exp.Expr], alias: str, word: str, scope: Scope, node: exp.Expr) -> Source:
