@@ -19,7 +19,7 @@ from typing import Any, Literal
 from dpsql.errors import Refused
 
 Value = bool | int | Fraction | float | str | datetime.date | datetime.datetime | None
-Kind = Literal["BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "NULL", "OTHER"]
+Kind = Literal["BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "LIST", "NULL", "OTHER"]
 
 INTEGERS: dict[str, tuple[int, int]] = {
     **{
@@ -53,6 +53,8 @@ class Type:
 
     @property
     def kind(self) -> Kind:
+        if self.element is not None:
+            return "LIST"
         if self.sql in INTEGERS:
             return "INTEGER"
         if self.sql.startswith("DECIMAL("):
@@ -62,6 +64,16 @@ class Type:
         if self.sql in ("BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP", "NULL"):
             return self.sql  # type: ignore[return-value]
         return "OTHER"
+
+    @property
+    def element(self) -> Type | None:
+        """The type of a list's elements; None for what is not a list of scalars."""
+        inner = Type(self.sql[:-2]) if self.sql.endswith("[]") else None
+        return inner if inner is not None and inner.kind not in ("LIST", "NULL", "OTHER") else None
+
+    @property
+    def list(self) -> Type:
+        return Type(f"{self.sql}[]")
 
     @property
     def family(self) -> str:
@@ -536,7 +548,7 @@ def declared_type(place: str, given: Any) -> Type:
     """The type that the owner gives to a column of a source whose own types depend on its cells, or do not fit."""
     type_ = Type(given.upper().replace(" ", "")) if isinstance(given, str) else NULL
     width = re.fullmatch(r"DECIMAL\((\d{1,2}),(\d{1,2})\)", type_.sql)
-    usable = type_.kind not in ("OTHER", "NULL", "DECIMAL") or type_.sql == "UUID"
+    usable = type_.kind not in ("LIST", "OTHER", "NULL", "DECIMAL") or type_.sql == "UUID"
     if not usable and not (width and int(width[2]) <= int(width[1]) <= 38 and int(width[1]) > 0):
         raise wrong(
             place,

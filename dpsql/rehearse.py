@@ -94,6 +94,9 @@ def nth(column: Column, number: int) -> Any:
             return datetime.datetime(2020, 1, 1) + datetime.timedelta(hours=number)
         case "BOOLEAN":
             return number % 2 == 0
+        case "LIST":
+            assert column.type.element is not None
+            return [nth(Column(column.name, column.type.element), number + i) for i in range(number % 4)]
     return uuid.UUID(int=number) if column.type.sql == "UUID" else None
 
 

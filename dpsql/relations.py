@@ -22,7 +22,7 @@ from dpsql.algebra import Column, Expr, identifier, literal, name, total
 from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, VARCHAR, Reference, Table, Type, Value, fold
 from dpsql.catalog import Column as Stored
 from dpsql.errors import Refused
-from dpsql.functions import Facts, cast, holds, mismatch, paren, since
+from dpsql.functions import Facts, cast, element, holds, mismatch, paren, since
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,19 @@ class Stack:
     kind: Literal["union all", "union", "intersect", "except"]
 
 
-Relation = Scan | Owned | Values | Join | Filter | Project | Group | Windowed | Stack
+@dataclass(frozen=True)
+class Unnest:
+    """Each row once for each element of a list that is a total expression of it, with the element; else not at all.
+
+    Local: it looks at one row at a time.
+    """
+
+    source: Relation
+    list: Expr
+    column: str
+
+
+Relation = Scan | Owned | Values | Join | Filter | Project | Group | Windowed | Stack | Unnest
 
 
 def sources(relation: Relation) -> tuple[Relation, ...]:
@@ -183,7 +195,7 @@ def sources(relation: Relation) -> tuple[Relation, ...]:
             return (scan,)
         case Join() | Stack():
             return (relation.left, relation.right)
-        case Filter() | Project() | Group() | Windowed():
+        case Filter() | Project() | Group() | Windowed() | Unnest():
             return (relation.source,)
         case _:
             assert_never(relation)
@@ -217,6 +229,8 @@ def columns(relation: Relation) -> dict[str, Type]:
             return columns(source) | {word: over.facts.type for word, over in added}
         case Stack(left):
             return columns(left)
+        case Unnest(source, list_, column):
+            return columns(source) | {column: element(list_.facts).type}
         case _:
             assert_never(relation)
 
@@ -226,6 +240,8 @@ def filters(relation: Relation) -> Iterator[Expr]:
     match relation:
         case Filter(source, predicate):
             yield predicate
+            yield from filters(source)
+        case Unnest(source):
             yield from filters(source)
         case Join(left, right, on, kind):
             if kind != "full":
@@ -244,7 +260,7 @@ def origin(relation: Relation, column: str) -> tuple[Stored, bool] | None:
             return table.columns[fold(column.removeprefix(f"{alias}."))], False
         case Owned(scan):
             return origin(scan, column)
-        case Filter(source) | Windowed(source):
+        case Filter(source) | Windowed(source) | Unnest(source):
             return origin(source, column) if column in columns(source) else None
         case Project(source, _, named):
             expression = dict(named)[column]
@@ -268,7 +284,7 @@ def origin(relation: Relation, column: str) -> tuple[Stored, bool] | None:
 def enforce(table: Table, column: str) -> Facts:
     """What is known of a column after the scan: its declared range or domain, else its type's range."""
     declared = table.columns[fold(column)]
-    type_ = DOUBLE if declared.type.kind == "DOUBLE" else declared.type
+    type_ = {"FLOAT": DOUBLE, "FLOAT[]": DOUBLE.list}.get(declared.type.sql, declared.type)
     if declared.between is not None:
         # Clamping maps NaN to NULL, so only exact columns stay free of NULL.
         return Facts(type_, declared.nullable or type_ == DOUBLE, bounds(declared.between), True, stored=True)
@@ -413,6 +429,9 @@ def select(relation: Relation) -> exp.Query:
             combine = {"intersect": exp.intersect, "except": exp.except_}.get(kind, exp.union)
             stacked = combine(*sides, distinct=kind != "union all")
             return exp.select("*", copy=False).from_(stacked.subquery(identifier("u"), copy=False), copy=False)
+        case Unnest(source, list_, column):
+            each = exp.Anonymous(this="unnest", expressions=[total(list_)]).as_(column, quoted=True, copy=False)
+            return exp.select("*", each, copy=False).from_(inside(source, "s"), copy=False)
         case _:
             assert_never(relation)
 
@@ -433,6 +452,8 @@ def written(expression: exp.Expr, type_: Type) -> exp.Expr:
 
 def steady(value: exp.Expr, type_: Type) -> exp.Expr:
     """One representation for values that the engine takes for equal: else it would show which row came first."""
+    if type_.kind == "LIST":
+        raise Refused("list_not_supported", "lists are not compared with each other", "Unnest them, or use len(list).")
     if type_ != DOUBLE:
         return value
     nan = exp.Anonymous(this="isnan", expressions=[value.copy()])
@@ -469,7 +490,7 @@ def measure(function: str, argument: Expr | None, distinct: bool = False, where:
             raise mismatch(function, [facts])
         return Measure(function, argument, False, where, Facts(BOOLEAN))
     if function in ("min", "max"):
-        if facts.type.kind in ("OTHER", "NULL"):
+        if facts.type.kind in ("LIST", "OTHER", "NULL"):
             raise mismatch(function, [facts])
         return Measure(
             function, argument, False, where, Facts(facts.type, True, facts.range, facts.declared, facts.size)
@@ -606,7 +627,7 @@ def windowed(over: Over, person: str | None, every: dict[str, Type]) -> exp.Expr
     ]
     if over.function in PLACES or over.frame is not None:
         # The text of a double tells 0.0 from -0.0, which compare as equal.
-        ties = (written(name(c), VARCHAR) if t == DOUBLE else name(c) for c, t in every.items())
+        ties = (written(name(c), VARCHAR) if DOUBLE in (t, t.element) else name(c) for c, t in every.items())
         order += [exp.Ordered(this=tie, desc=False, nulls_first=False) for tie in ties]
     spec = None
     if over.frame is not None:

@@ -134,6 +134,8 @@ def column_line(name: str, type_: Type) -> str:
             return note(f"# {word(name)} = {{ between = [2000-01-01, 2030-12-31] }}", f"DECIDE ({type_.sql})")
         case "BOOLEAN":
             return f"# {word(name)} can be grouped by as it is (BOOLEAN)"
+        case "LIST":
+            return f"# {word(name)} can be unnested as it is ({type_.sql})"
         case _:
             return f"# {word(name)} cannot be used yet ({type_.sql.split('(')[0]})"
 

@@ -13,7 +13,7 @@ TABLES = {
     "joined DATE, tier SMALLINT NOT NULL, tags VARCHAR[], twice BIGINT GENERATED ALWAYS AS (id // 2)",
     "orders": "id BIGINT, customer BIGINT, status VARCHAR NOT NULL, amount DECIMAL(10,2), weight DOUBLE, quantity INTEGER NOT NULL, "
     "placed TIMESTAMP, country VARCHAR",
-    "item": "order_id BIGINT, price FLOAT, n SMALLINT, big HUGEINT, ubig UBIGINT, wide DECIMAL(38,10), flag BOOLEAN NOT NULL",
+    "item": "order_id BIGINT, price FLOAT, n SMALLINT, big HUGEINT, ubig UBIGINT, wide DECIMAL(38,10), flag BOOLEAN NOT NULL, marks FLOAT[]",
     "country": "name VARCHAR, vat DOUBLE",
     "rate": "country VARCHAR, percent INTEGER, n SMALLINT",
 }
@@ -61,7 +61,7 @@ def clean(persons: int = 60, seed: int = 1) -> Rows:
     day = datetime.date(2020, 1, 1)
     customers = [
         (p, [None, "business", "family", "student"][p % 4], r.randint(16, 100), r.uniform(-1000, 1000), [None, True, False][p % 3],
-         r.randint(0, 9999) / 100, day + datetime.timedelta(p), 1 + p % 3, ["x"])
+         r.randint(0, 9999) / 100, day + datetime.timedelta(p), 1 + p % 3, [None, [], ["x"], ["x", "y"], ["y", None, "x", "x"]][p % 5])
         for p in range(persons)
     ]  # fmt: skip
     orders = [
@@ -70,7 +70,7 @@ def clean(persons: int = 60, seed: int = 1) -> Rows:
         for p in range(persons) for i in range(p % 5)
     ]  # fmt: skip
     items = [
-        (order[0], r.randint(0, 100), r.randint(0, 9), r.randint(-(2**90), 2**90), r.randint(0, 2**60), r.randint(-1, 1), bool(j))
+        (order[0], r.randint(0, 100), r.randint(0, 9), r.randint(-(2**90), 2**90), r.randint(0, 2**60), r.randint(-1, 1), bool(j), [[0.5, None], None, [2, 0.5]][j])
         for order in orders for j in range(order[0] % 4)
     ]  # fmt: skip
     return {"customer": customers, "orders": orders, "item": items}
@@ -81,9 +81,11 @@ def wild(seed: int, persons: int = 12) -> Rows:
     r = random.Random(seed)
     one = r.choice
     ids = [None, *range(persons), 2**63 - 1]
+    lists = random.Random(seed)
     customers = [
         (p, one([None, "business", "family", "student", "pirate", ""]), one([-(2**31), -1, 0, 16, 42, 100, 101, 2**31 - 1]), one(NUMBERS),
-         one([None, True, False]), one([-999999.99, -1, 0, 12.34, 99.99, 999999.99]), one(DATES), one([-32768, 0, 1, 2, 3, 32767]), None)
+         one([None, True, False]), one([-999999.99, -1, 0, 12.34, 99.99, 999999.99]), one(DATES), one([-32768, 0, 1, 2, 3, 32767]),
+         list_of(lists, [None, "x", "y", "X", *TEXTS]))
         for p in [*range(persons), *r.choices(ids, k=4)]
     ]  # fmt: skip
     orders = [
@@ -94,10 +96,15 @@ def wild(seed: int, persons: int = 12) -> Rows:
     items = [
         (one([None, *range(44)]), one(NUMBERS[:6] + NUMBERS[9:]), one([None, -32768, 0, 3, 9, 32767]), one([None, -(2**127) + 1, 0, 5, 2**127 - 1]),
          one([None, 0, 1, 2**63, 2**64 - 1]), one([None, "-9999999999999999999999999999.9999999999", "0.5", "9999999999999999999999999999.9999999999"]),
-         one([True, False]))
+         one([True, False]), list_of(lists, [*NUMBERS[:6], *NUMBERS[8:]]))
         for _ in range(r.choice([0, 50, 90]))
     ]  # fmt: skip
     return {"customer": customers, "orders": orders, "item": items}
+
+
+def list_of(r: random.Random, cells: list[Any]) -> list[Any] | None:
+    """No list, an empty one, a few cells with repetitions, or many."""
+    return None if r.random() < 0.2 else r.choices(cells, k=r.choice([0, 1, 2, 5, 5, 40]))
 
 
 SHOP = Database("shop", TABLES, PUBLIC, POLICY, clean, wild, 16)

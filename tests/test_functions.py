@@ -21,7 +21,7 @@ import dpsql
 from dpsql.algebra import Aggregate, Call, Column, Expr, call, constant, plain, total
 from dpsql.catalog import Type
 from dpsql.errors import Refused
-from dpsql.functions import FUNCTIONS, Facts
+from dpsql.functions import FUNCTIONS, Facts, element
 from dpsql.functions.dates import FINE, GROWING, PARTS, WINDOW, since
 from dpsql.functions.numbers import REALS
 from dpsql.functions.text import MAX_COMPARED, MAX_SEARCHED, check_pattern
@@ -58,6 +58,15 @@ CELLS: dict[str, list[str]] = {
         *["'290309-12-22 (BC) 00:00:00'", "'294247-01-10 04:00:54.775806'"],
     ],
 }  # fmt: skip
+# Lists of these: none, only NULL, the cells themselves, the same a few times, and more than fit into one of the engine's vectors.
+CELLS |= {
+    f"{sql}[]": [
+        *["[]", "[NULL]", "[NULL, NULL]", f"[{', '.join(f'CAST({cell} AS {sql})' for cell in CELLS[sql][:20])}, NULL]"],
+        *[f"[CAST({cell} AS {sql})]" for cell in CELLS[sql][-2:]],
+        *[f"list_resize([CAST({CELLS[sql][1]} AS {sql})], {n}, CAST({CELLS[sql][0]} AS {sql}))" for n in (3, 2100)],
+    ]
+    for sql in ("INTEGER", "UBIGINT", "HUGEINT", "DECIMAL(18,6)", "DOUBLE", "BOOLEAN", "VARCHAR", "DATE")
+}
 
 
 def column(name: str, sql: str) -> Column:
@@ -201,6 +210,13 @@ SHAPES: dict[str, list[Shape]] = {
     "- INTERVAL": [followed(text) for text in INTERVALS],
     "CAST": [followed(type_) for type_ in TYPES],
     "TRY_CAST": [followed(type_) for type_ in TYPES],
+    **{name: [one] for name in ("array_length", "list_reverse", "list_unique", "list_count", "list_min", "list_max", "list_sum", "list_avg", "list_distinct")},
+    "list_extract": [two, *(followed(n) for n in (1, 0, -1, 5000, 2**63 - 1, -(2**63)))],
+    "list_slice": [lambda x, y: [x, y, y], *(followed(*n) for n in ((1, 2), (-2, -1), (0, 2**63 - 1), (-(2**63), 2**63 - 1), (2**63 - 1, -(2**63)), (3, 2)))],
+    **{name: [two, followed(1), followed(2**40), followed(Fraction("0.1")), followed(1.5), followed("a")] for name in ("list_contains", "list_position")},
+    "string_split": [followed(","), followed(""), followed("a"), followed("\u0301")],
+    "array_to_string": [followed(","), followed(""), followed("\u00e9" * 30)],
+    "list_value": [one, two, followed(1.5), lambda x, y: [x, constant(None), y, x]],
 }  # fmt: skip
 SHAPES["LIKE"] += [followed("a$%", "$"), followed("\\%\\_\\\\%", "\\"), followed("", "x")]
 SHAPES["ILIKE"] += [followed("A$%", "$")]
@@ -221,6 +237,8 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 def shown(sql: str, type_: Type) -> str:
     """A value that Python can take: dates beyond its own as the number that they are."""
+    if type_.kind == "LIST":
+        return f"CAST({sql} AS VARCHAR)"
     if type_.kind == "DATE":
         return f"({sql} - DATE '1970-01-01')"
     if type_.kind == "TIMESTAMP":  # of infinity the engine says NULL
@@ -258,7 +276,7 @@ def test_total(function: str, connection: duckdb.DuckDBPyConnection) -> None:
         values = evaluate(connection, expression, types)
         assert facts.nullable or None not in values
         for value in values:
-            if value is not None and facts.range is not None and facts.type.kind != "DOUBLE":
+            if value is not None and facts.range is not None and facts.type.kind not in ("DOUBLE", "LIST"):
                 assert facts.range[0] <= Fraction(value) <= facts.range[1]
         found = connection.execute(f"SELECT typeof({sql}) FROM {source(types)} LIMIT 1").fetchone()
         assert found == (facts.type.sql.replace(", ", ","),)
@@ -273,7 +291,7 @@ def test_total(function: str, connection: duckdb.DuckDBPyConnection) -> None:
 
 
 # Texts with more bytes are NULL to these, which would take long.
-CAPS = {"split_part": 4096, "regexp_matches": 4096, "regexp_full_match": 4096, **MAX_SEARCHED}
+CAPS = {"split_part": 4096, "string_split": 4096, "regexp_matches": 4096, "regexp_full_match": 4096, **MAX_SEARCHED}
 CAPS |= dict.fromkeys(
     ("levenshtein", "damerau_levenshtein", "jaro_similarity", "jaro_winkler_similarity", "nfc_normalize"), MAX_COMPARED
 )
@@ -283,10 +301,14 @@ CAPS |= dict.fromkeys(
 def test_same_as_the_engine(function: str, connection: duckdb.DuckDBPyConnection) -> None:
     """Where DuckDB's own function has a value ours has the same; but for dates beyond the years 1 to 9999 it is NULL."""
     for expression, types in calls(function):
+        if function in ("list_contains", "list_position") and [Type(types[0]).element] != [*map(Type, types[1:])]:
+            continue  # the engine compares in a type that does not hold them
         mine, type_ = total(expression).sql("duckdb"), expression.facts.type
         theirs = plain(expression, lambda _: exp.Null()).sql("duckdb")
         if function in ("DATE +", "DATE -"):
             theirs = theirs.replace('"x1"', 'TRY_CAST("x1" AS INTEGER)')
+        if function == "list_distinct":  # of which the engine says that the order is any
+            theirs = f"list_sort({theirs}, 'ASC', 'NULLS LAST')"
         # A common subexpression is computed outside of TRY, and raises there: it may stand in it only once.
         once = f"epoch_us({theirs})" if type_.kind == "TIMESTAMP" else shown(f"({theirs})", type_)
         query = f"SELECT {shown(f'({mine})', type_)}, TRY({once}), "
@@ -411,6 +433,8 @@ LEAVES: dict[str, list[Expr]] = {
     ],
     "text": [column(f"c{list(CELLS).index('VARCHAR')}", "VARCHAR"), constant(""), constant("12"), constant("a\u00e9")],
     "truth": [column(f"c{list(CELLS).index('BOOLEAN')}", "BOOLEAN"), constant(True)],
+    "texts": [column(f"c{list(CELLS).index('VARCHAR[]')}", "VARCHAR[]")],
+    "numbers": [column(f"c{i}", sql) for i, sql in enumerate(CELLS) if (e := Type(sql).element) and e.numeric],
 }
 EXACT = [type_ for type_ in TYPES if Type(type_).numeric]
 # How to make a value of a kind: the function, and the kinds of its arguments; what is no kind is a list of constants.
@@ -434,6 +458,10 @@ GROWTH: dict[str, list[tuple[str, list[Any]]]] = {
         *((f, ["text"]) for f in ("length", "strlen", "ascii", "unicode", "bit_length")),
         *(("date_sub", [UNITS, kind, kind]) for kind in ("date", "moment")),
         ("strpos", ["text", "text"]),
+        *((f, ["numbers"]) for f in ("list_min", "list_max", "list_sum", "list_avg")),
+        *((f, [kind]) for f in ("array_length", "list_unique", "list_count") for kind in ("texts", "numbers")),
+        *((f, ["numbers", "number"]) for f in ("list_extract", "list_position")),
+        ("list_position", ["texts", "text"]),
     ],
     "date": [
         *((f, ["date", "number"]) for f in ("DATE +", "DATE -", "DATE +", "DATE -", "DATE +", "DATE -")),
@@ -472,7 +500,19 @@ GROWTH: dict[str, list[tuple[str, list[Any]]]] = {
         ("replace", ["text", ["a", "\u00e9"], ["", "bbb"]]),
         ("regexp_replace", ["text", PATTERNS, ["", "x"], ["s", "i"]]),
         ("regexp_extract", ["text", PATTERNS]),
+        *((f, ["texts"]) for f in ("list_min", "list_max")),
+        ("list_extract", ["texts", "number"]),
+        ("array_to_string", ["texts", [",", ""]]),
     ],
+    **{
+        kind: [
+            *((f, [kind]) for f in ("list_reverse", "list_distinct")),
+            ("list_slice", [kind, "number", "number"]),
+            ("list_value", [kind[:-1], kind[:-1]]),
+            ("list_value", [kind[:-1], [None]]),
+        ]
+        for kind in ("texts", "numbers")
+    },
     "truth": [
         *((f, [kind, kind]) for f in ("=", "<", ">=", "!=") for kind in ("number", "number", "number", "date", "moment", "text")),
         ("BETWEEN", ["number", "number", "number"]),
@@ -481,6 +521,10 @@ GROWTH: dict[str, list[tuple[str, list[Any]]]] = {
         *((f, ["text", ["a%", "%_\u00e9%", ""]]) for f in ("LIKE", "ILIKE")),
         ("regexp_matches", ["text", PATTERNS]),
         ("starts_with", ["text", "text"]),
+        ("list_contains", ["texts", "text"]),
+        ("list_contains", ["numbers", "number"]),
+        *((f, [kind, kind]) for f in ("list_has_any", "list_has_all") for kind in ("texts", "numbers")),
+        *(("IS NULL", [kind]) for kind in ("texts", "numbers")),
         *(("CAST", [kind, ["BOOLEAN"]]) for kind in ("number", "text")),
         ("IS NULL", ["date"]),
     ],
@@ -535,11 +579,15 @@ def test_chains(truth: Expr, left: Expr, alone: set[int], worlds: duckdb.DuckDBP
     for table in ("world", *(f"world {i}" for i in alone)):
         worlds.execute(f'SELECT count(*) FROM "{table}" WHERE {condition}').fetchall()
         worlds.execute(f'SELECT count(x), count(*) FROM (SELECT {value} AS x FROM "{table}")').fetchall()
+        if left.facts.type.element is not None:
+            part = total(call("IN", *[Column("y", element(left.facts))] * 2)).sql("duckdb")
+            rows = f'SELECT *, unnest({value}) AS y FROM (SELECT * FROM "{table}" WHERE {condition})'
+            worlds.execute(f"SELECT count(*) FROM ({rows}) WHERE {condition} OR {part}").fetchall()
     low, high = left.facts.range or (Fraction(0), Fraction(0))
     for (x,) in worlds.execute(
         f'SELECT {shown(f"({value})", left.facts.type)} FROM "world" WHERE {condition}'
     ).fetchall():
-        if x is not None and left.facts.range is not None and left.facts.type.kind != "DOUBLE":
+        if x is not None and left.facts.range is not None and left.facts.type.kind not in ("DOUBLE", "LIST"):
             assert low <= Fraction(x) <= high
         assert x is not None or left.facts.nullable
 
@@ -578,6 +626,9 @@ ORDINARY = [
     *[f"date_sub('{unit}', w, TIMESTAMP '2021-03-04 05:06:07')" for unit in UNITS],
     *["make_date(n + 2000, n + 1, n + 1)", "make_date(i)", "make_timestamp(epoch_us(w))", "make_timestamp_ms(epoch_ms(w))", "epoch_ms(i)", "date_add(born, INTERVAL 1 MONTH)", "datesub('day', born, born)"],
     *["time_bucket(INTERVAL 15 MINUTE, w)", "time_bucket(INTERVAL '2 weeks', born)", "time_bucket(INTERVAL 1 MONTH, w)", "w + INTERVAL 5 MILLISECOND", "w - INTERVAL 7 MICROSECONDS"],
+    *["len(l)", "length(m)", "array_length(l)", "l[1]", "l[-1]", "m[n]", "l[2:]", "l[:1]", "m[n:n + 1]", "list_slice(l, 1, 2)", "list_extract(m, 2)", "list_reverse(l)", "'a' IN l", "2 NOT IN m"],
+    *["contains(l, 'b')", "list_has(m, 2)", "array_contains(m, 1.5)", "list_position(l, 'b')", "list_has_any(l, ['a', s])", "array_has_all(m, [1, 2])", "list_unique(l)", "list_count(l)", "[i, n, 3]", "['a', NULL, s]"],
+    *["list_min(l)", "list_max(m)", "list_sum(m)", "list_avg(m)", "len(list_distinct(m[1:2]))", "string_split(s, 'a')", "str_split(s, '')", "array_to_string(l, '-')", "array_to_string(string_split(s, 'a'), '')"],
     *["i + n * 2", "i // 2", "i % 3", "f / 3", "-d", "i IS NULL", "NOT b", "(i > 0 AND b) OR s = 'abc'"],
 ]  # fmt: skip
 
@@ -586,11 +637,12 @@ ORDINARY = [
 def ordinary() -> dpsql.Session:
     con = duckdb.connect()
     con.execute(
-        "CREATE TABLE t (id INTEGER, s VARCHAR, i INTEGER, n SMALLINT, f DOUBLE, d DECIMAL(8,2), b BOOLEAN, born DATE, w TIMESTAMP)"
+        "CREATE TABLE t (id INTEGER, s VARCHAR, i INTEGER, n SMALLINT, f DOUBLE, d DECIMAL(8,2), b BOOLEAN, born DATE, w TIMESTAMP, l VARCHAR[], m INTEGER[])"
     )
     con.execute(
         "INSERT INTO t SELECT k, ['abc', ' B\u00e9a ', '12', '-3.7', '2020-02-29', '', 'a%c', NULL][1 + k % 8], k % 23 - 11, k % 7, (k % 41 - 20) / 4, "
-        "(k % 91 - 45) / 8, [true, false, NULL][1 + k % 3], DATE '2019-12-25' + CAST(k AS INTEGER), TIMESTAMP '2020-02-27 21:59:58.5' + INTERVAL 7 HOUR * k FROM range(300) AS r(k)"
+        "(k % 91 - 45) / 8, [true, false, NULL][1 + k % 3], DATE '2019-12-25' + CAST(k AS INTEGER), TIMESTAMP '2020-02-27 21:59:58.5' + INTERVAL 7 HOUR * k, "
+        "[['a', NULL, 'b'], [], ['a'], NULL, ['b', 'b']][1 + k % 5], [[1, 2, 1], NULL, [], [NULL], [5]][1 + k % 5] FROM range(300) AS r(k)"
     )  # fmt: skip
     columns = {"i": {"between": [-11, 11]}}
     tables = {"t": {"person": "id", "max_rows_contributed": 1, "columns": columns}}

@@ -51,26 +51,26 @@ REFUSED = {
         !__postfix ** >> @ ^ ^@ ~ ~~~ IS_DISTINCT_FROM IS_NOT_DISTINCT_FROM""",
     "an aggregate": "geomean geometric_mean wavg weighted_avg",
     "state of aggregates": "combine finalize to_aggregate_state",
-    "lists": """
-        && <-> <=> <@ @> aggregate apply array_aggr array_aggregate array_append array_apply array_cat array_concat
-        array_contains array_cosine_distance array_cosine_similarity array_cross_product array_distance array_distinct
-        array_dot_product array_extract array_filter array_grade_up array_has array_has_all array_has_any array_indexof
-        array_inner_product array_intersect array_length array_negative_dot_product array_negative_inner_product
-        array_pop_back array_pop_front array_position array_prepend array_push_back array_push_front array_reduce
-        array_resize array_reverse array_reverse_sort array_select array_slice array_sort array_to_string
-        array_to_string_comma_default array_transform array_unique array_value array_where array_zip cardinality
-        equi_width_bins filter flatten generate_series generate_subscripts grade_up invoke list_aggr list_aggregate
-        list_any_value list_append list_apply list_approx_count_distinct list_avg list_bit_and list_bit_or list_bit_xor
-        list_bool_and list_bool_or list_cat list_concat list_contains list_cosine_distance list_cosine_similarity
-        list_count list_distance list_distinct list_dot_product list_element list_entropy list_extract list_filter
-        list_first list_grade_up list_has list_has_all list_has_any list_histogram list_indexof list_inner_product
-        list_intersect list_kurtosis list_kurtosis_pop list_last list_mad list_max list_median list_min list_mode
-        list_negative_dot_product list_negative_inner_product list_pack list_position list_prepend list_product
-        list_reduce list_resize list_reverse list_reverse_sort list_select list_sem list_skewness list_slice list_sort
-        list_stddev_pop list_stddev_samp list_string_agg list_sum list_transform list_unique list_value list_var_pop
-        list_var_samp list_where list_zip parse_path range reduce regexp_extract_all regexp_split_to_array
-        regexp_split_to_table split str_split str_split_regex string_split string_split_regex string_to_array
-        unpivot_list""",
+    "lists: takes a function or the name of one": """
+        aggregate apply array_aggr array_aggregate array_apply array_filter array_reduce array_transform filter invoke
+        list_aggr list_aggregate list_apply list_filter list_reduce list_transform reduce""",
+    "lists: vectors, sums and statistics in floating point, as the engine happens to add them up": """
+        <-> <=> array_cosine_distance array_cosine_similarity array_cross_product array_distance array_dot_product
+        array_inner_product array_negative_dot_product array_negative_inner_product list_cosine_distance
+        list_cosine_similarity list_distance list_dot_product list_entropy list_inner_product list_kurtosis
+        list_kurtosis_pop list_mad list_median list_negative_dot_product list_negative_inner_product list_product
+        list_sem list_skewness list_stddev_pop list_stddev_samp list_var_pop list_var_samp""",
+    "lists: made longer, nested, or of a length that a cell gives": """
+        array_append array_cat array_concat array_prepend array_push_back array_push_front array_resize array_value
+        array_zip equi_width_bins flatten generate_series generate_subscripts list_append list_cat list_concat
+        list_histogram list_prepend list_resize list_zip range unpivot_list""",
+    "lists: signs, orders and choices that are not needed yet": """
+        && <@ @> array_grade_up array_intersect array_pop_back array_pop_front array_reverse_sort array_select
+        array_sort array_to_string_comma_default array_where cardinality grade_up list_any_value
+        list_approx_count_distinct list_bit_and list_bit_or list_bit_xor list_bool_and list_bool_or list_first
+        list_grade_up list_intersect list_last list_mode list_reverse_sort list_select list_sort list_string_agg
+        list_where parse_path regexp_extract_all regexp_split_to_array regexp_split_to_table str_split_regex
+        string_split_regex""",
     "JSON": """
         ->> array_to_json from_json from_json_strict json json_array json_array_length json_contains
         json_copy_strftime_if_date json_copy_strftime_if_timestamp json_deep_merge json_exists json_extract

@@ -58,7 +58,7 @@ def test_suggest(shop: Path) -> None:
     assert "# [tables.region]" in text and "DECIDE" in text
     assert "twice" not in text and "s3cret" not in text and "log.2024" not in text
     assert '# "odd \\"name" = { between = [LOW, HIGH] }' in text
-    assert "# member can be grouped by" in text and "# tags cannot be used yet" in text
+    assert "# member can be grouped by" in text and "# tags can be unnested" in text
     db = dpsql.connect(shop / "shop.duckdb", policy=shop / "shop.policy.toml")
     assert len(db.sql("SELECT count(*) FROM item JOIN orders ON item.a = orders.a AND item.b = orders.b")) == 1
 

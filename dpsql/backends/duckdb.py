@@ -38,7 +38,7 @@ SETTINGS = {
     "max_expression_depth": 1000,
 }
 # Every function and every operator that the generated SQL may call, as DuckDB's own parser names them.
-OPERATORS = "+ - * / // % & | || ~~ ~~* like_escape ilike_escape list_extract string_split".split()  # noqa: SIM905
+OPERATORS = "+ - * / // % & | || ~~ ~~* like_escape ilike_escape list_sort list_aggregate".split()  # noqa: SIM905
 AGGREGATION = "count_star count sum min max sqrt isnan hash row_number strlen unnest list_value log2 pow bool_and bool_or rank dense_rank lag lead first_value last_value".split()  # noqa: SIM905
 CALLS = frozenset([*OPERATORS, *AGGREGATION, *(row.name for row in NAMES.values())])
 STEPS = frozenset(  # some have the number of their block behind them

@@ -38,7 +38,7 @@ from dpsql.functions.facts import (
 
 def same_family(name: str, arguments: Sequence[Facts]) -> None:
     kinds = {argument.type.kind for argument in arguments}
-    if "OTHER" in kinds or "NULL" in kinds or (len(kinds) > 1 and not all(a.type.numeric for a in arguments)):
+    if kinds & {"OTHER", "NULL", "LIST"} or (len(kinds) > 1 and not all(a.type.numeric for a in arguments)):
         raise mismatch(name, arguments)
 
 

@@ -31,6 +31,12 @@ def label(node: exp.Expr, top: bool = False) -> str:
             return label(node.this)[:-1] + " IGNORE NULLS)"
         case exp.Window():
             return over(node)
+        case exp.Bracket():
+            return f"{label(node.this)}[{', '.join(map(label, node.expressions))}]"
+        case exp.Slice():
+            return ":".join(
+                label(end) if end is not None else "" for end in (node.this or None, node.expression or None)
+            )
         case exp.Array():
             return f"list_value({', '.join(map(label, node.expressions))})"
         case exp.Distinct():
@@ -93,6 +99,8 @@ def label(node: exp.Expr, top: bool = False) -> str:
             return f"(NOT {label(node.this)})"
         case exp.Is():
             return f"({label(node.this)} IS NULL)"
+        case exp.In() if node.args.get("field"):
+            return f"contains({label(node.args['field'])}, {label(node.this)})"
         case exp.In():
             return f"({label(node.this)} IN ({', '.join(label(option) for option in node.expressions)}))"
         case exp.Between():

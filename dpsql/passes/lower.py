@@ -91,10 +91,16 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
                 refuse("not_supported", "IS is supported only with NULL", "Write x IS NULL or x IS NOT NULL.", node)
             return build("IS NULL", [lower(this)], node)
         case exp.In():
-            this, options = take(node, "this", "expressions")
-            if not options:
+            this, options, field = take(node, "this", "expressions", "field")
+            if field is not None and not options:
+                return build("list_contains", [lower(field), lower(this)], node)
+            if not options or field is not None:
                 refuse("not_supported", "IN is supported only with a list", "Write x IN (1, 2, 3).", node)
             return build("IN", [lower(this), *(lower(option) for option in options)], node)
+        case exp.Array():
+            return build("list_value", [value(part, lower) for part in take(node, "expressions")[0]], node)
+        case exp.Bracket():
+            return bracket(node, lower)
         case exp.Between():
             return build("BETWEEN", [lower(part) for part in take(node, "this", "low", "high")], node)
         case exp.Cast():
@@ -152,6 +158,8 @@ def build(function: str, arguments: list[Expr], node: exp.Expr) -> Call:
             function, arguments = "DATE +", arguments[::-1]
         case "-", ["DATE", "DATE"]:
             function = "DATE - DATE"
+        case (("length" | "contains"), ["LIST", *_]):
+            function = {"length": "array_length", "contains": "list_contains"}[function]
     try:
         return call(function, *arguments)
     except Refused as error:
@@ -206,6 +214,18 @@ def called(node: exp.Anonymous, lower: Any) -> Expr:
         value(a, lower) if length is None else constant(length) for a, length in zip(arguments, lengths, strict=True)
     ]
     return build(row.name, lowered, node)
+
+
+def bracket(node: exp.Bracket, lower: Any) -> Expr:
+    """list[i], and list[i:j] with or without its ends."""
+    this, places, _ = take(node, "this", "expressions", "offset")
+    if len(places) == 1 and isinstance(places[0], exp.Slice):
+        start, end = take(places[0], "this", "expression")
+        ends = [lower(start) if start is not None else constant(1), lower(end) if end is not None else constant(-1)]
+        return build("list_slice", [lower(this), *ends], node)
+    if len(places) != 1:
+        refuse("not_supported", "several places in brackets are not supported", "Write list[1].", node)
+    return build("list_extract", [lower(this), lower(places[0])], node)
 
 
 def case(node: exp.Case, lower: Any) -> Expr:

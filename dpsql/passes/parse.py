@@ -118,6 +118,8 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.Array,
         exp.Bracket,
         exp.Slice,
+        exp.Unnest,
+        exp.Lateral,
     )
 )
 
@@ -177,6 +179,12 @@ class Reader(DuckDBParser):
             raise Refused("not_supported", f"this form of {form} is not supported", "See the README.", position(node))
         return self.expression(exp.Anonymous(this=name, expressions=arguments))
 
+    def _parse_bracket(self, this: exp.Expr | None = None) -> Any:
+        """list[i] with the index as it is written: sqlglot would count from 0."""
+        if isinstance(this, exp.Bracket):
+            this.set("offset", 1)
+        return super()._parse_bracket(this)
+
     def extract(self) -> exp.Expr:
         """EXTRACT(unit FROM x), with the unit as a word or as a text."""
         self._advance()
@@ -219,6 +227,7 @@ class Marked(DuckDB):
     """DuckDB's dialect without dollar-quoted texts, for which `IN ($a,$b)` is mistaken."""
 
     Parser = Reader
+    INDEX_OFFSET = 0
 
     class Tokenizer(DuckDB.Tokenizer):
         HEREDOC_STRINGS = []  # noqa: RUF012

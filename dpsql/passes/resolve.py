@@ -233,7 +233,7 @@ class Above:
                 return self.aggregate(node)
             case exp.Anonymous() if fold(node.name) in RULES:
                 return self.aggregate(node)
-            case exp.Window():
+            case exp.Window() | exp.Array() | exp.Bracket():
                 return free(node, self.lower)
             case _:
                 return self.computed(node)

@@ -14,7 +14,7 @@ from dpsql.algebra import Call, Column, Expr, call, constant, total
 from dpsql.algebra import Literal as Constant
 from dpsql.catalog import DOUBLE, HUGEINT, VARCHAR, Catalog, Table, Type, fold
 from dpsql.errors import Refused
-from dpsql.functions import Facts
+from dpsql.functions import Facts, element
 from dpsql.passes.label import label
 from dpsql.passes.lower import boolean, build, interval, number, operator, refuse, take
 from dpsql.passes.parse import describe, parse, position
@@ -33,6 +33,7 @@ from dpsql.relations import (
     Relation,
     Scan,
     Stack,
+    Unnest,
     Values,
     Windowed,
     counted,
@@ -56,6 +57,7 @@ class Source:
     relation: Relation | None = None
     facts: dict[str, tuple[str, Facts]] = field(default_factory=dict)  # by folded name
     used: list[str] = field(default_factory=list)
+    of: Expr | None = None  # the list whose elements it has
 
     def names(self) -> list[str]:
         if self.table is not None:
@@ -120,6 +122,7 @@ class Scope:
     joins: list[Joined] = field(default_factory=list)
     steps: list[Callable[[Relation], Relation]] = field(default_factory=list)
     first: Source | None = None
+    elements: dict[int, Column] = field(default_factory=dict)  # what calls of unnest in the SELECT list stand for
 
     @property
     def constants(self) -> dict[str, Constant]:
@@ -158,16 +161,16 @@ class Scope:
             known, conditions = {fold(self.first.alias)}, [c for join in waiting for c in join.conditions]
             while waiting:
                 # The first source that an equality ties to what is there, else the next in order.
-                near = (j for j in waiting if any(ties(c, known, fold(j.source.alias)) for c in conditions))
+                ready = (j for j in waiting if j.source.of is None or places(j.source.of) <= known)
+                near = (j for j in ready if any(ties(c, known, fold(j.source.alias)) for c in conditions))
                 join = next(near, waiting[0])
                 waiting.remove(join)
                 known.add(fold(join.source.alias))
-                ready = [c for c in conditions if places(c) <= known]
-                conditions = [c for c in conditions if c not in ready]
-                relation = Join(relation, join.source.scan(), every(ready))
+                now = [c for c in conditions if places(c) <= known]
+                conditions = [c for c in conditions if c not in now]
+                relation = join.onto(relation, every(now))
         for join in waiting:
-            sides = (join.source.scan(), relation) if join.reverse else (relation, join.source.scan())
-            relation = Join(*sides, every(join.conditions), join.kind)
+            relation = join.onto(relation, every(join.conditions))
         for step in self.steps:
             relation = step(relation)
         return relation
@@ -190,6 +193,13 @@ class Joined:
     conditions: list[Expr]
     kind: Kind
     reverse: bool = False  # RIGHT JOIN: a LEFT JOIN with the sides exchanged
+
+    def onto(self, relation: Relation, on: Expr | None) -> Relation:
+        if self.source.of is not None:
+            spread = Unnest(relation, self.source.of, f"{self.source.alias}.{self.source.names()[0]}")
+            return spread if on is None else Filter(spread, on)
+        sides = (self.source.scan(), relation) if self.reverse else (relation, self.source.scan())
+        return Join(*sides, on, self.kind)
 
 
 def places(expression: Expr) -> set[str]:
@@ -231,6 +241,15 @@ def rows(node: exp.Expr, scope: Scope) -> Expr:
                 "window_misplaced",
                 "a window function stands where a row is needed",
                 "Compute it in a subquery, or put the condition into QUALIFY.",
+                node,
+            )
+        case exp.Anonymous() if fold(node.name) == "unnest":
+            if id(node) in scope.elements:
+                return scope.elements[id(node)]
+            refuse(
+                "unnest_misplaced",
+                "unnest makes rows, and stands where a value is needed",
+                "Write FROM customer, unnest(tags) AS u(tag), or unnest one list in the SELECT of a subquery.",
                 node,
             )
         case exp.AggFunc():
@@ -325,6 +344,8 @@ KINDS: dict[tuple[str, str], Kind] = {
 def read_from(from_: exp.Expr, joins: list[exp.Expr], scope: Scope) -> None:
     (node,) = take(from_, "this")
     scope.first = source(node, scope)
+    if scope.first.of is not None:
+        refuse("not_supported", "unnest comes first in FROM", "Name the table that has the list before it.", node)
     scope.add(scope.first, node)
     for join in joins:
         add_join(join, scope)
@@ -347,6 +368,8 @@ def add_join(join: exp.Expr, scope: Scope) -> None:
         )
     before = list(scope.sources)
     right = source(joined, scope)
+    if right.of is not None and how != "inner":
+        refuse("join_not_supported", f"{side or kind} JOIN unnest is not supported", "Write CROSS JOIN.", joined)
     scope.add(right, joined)
     steps = len(scope.steps)
     if on is not None:
@@ -401,6 +424,8 @@ def source(node: exp.Expr, scope: Scope) -> Source:
         case exp.Values():
             rows_, alias = take(node, "expressions", "alias")
             return constants(rows_, alias, scope, node)
+        case exp.Unnest() | exp.Lateral():
+            return elements(node, scope)
         case _:
             refuse("not_supported", f"{describe(node)} in FROM is not supported", "Name a table.", node)
 
@@ -493,6 +518,44 @@ def public(called: str, renamed: list[str], cells: list[list[Expr]], node: exp.E
         facts[fold(word)] = (word, Facts(column_[0].facts.type, False, range_, True))
     values = tuple(tuple(cell.value for cell in line if isinstance(cell, Constant)) for line in cells)
     return Source(called, relation=Values(tuple(named), values), facts=facts)
+
+
+def elements(node: exp.Expr, scope: Scope) -> Source:
+    """unnest(list), LATERAL unnest(list) or LATERAL (SELECT unnest(list) AS x): the elements of a list of each row."""
+    inner, alias = take(node, "this", "alias") if isinstance(node, exp.Lateral) else (node, None)
+    word = "unnest"
+    if isinstance(inner, exp.Subquery):
+        (query,) = take(inner, "this")
+        items = take(query, "expressions")[0] if isinstance(query, exp.Select) else []
+        inner, word = (items[0], label(items[0], top=True)) if len(items) == 1 else (query, word)
+        if isinstance(inner, exp.Alias):
+            inner, named = take(inner, "this", "alias")
+            word = named.name
+        alias = alias or exp.TableAlias(this=exp.to_identifier(scope.context.fresh()[1:]))
+    if inner is node:
+        lists, alias = take(inner, "expressions", "alias")
+    elif isinstance(inner, exp.Unnest) or (isinstance(inner, exp.Anonymous) and fold(inner.name) == "unnest"):
+        lists, _ = take(inner, "expressions", "this")
+    else:
+        refuse("not_supported", "this LATERAL is not supported", "Write LATERAL (SELECT unnest(list) AS x).", node)
+    called, renamed = short(alias, "unnest", node)
+    steps = len(scope.steps)
+    found = unnested(lists, called, (renamed or [word])[0], scope, node)
+    if len(renamed) > 1 or len(scope.steps) > steps:
+        refuse("not_supported", "this unnest is not supported", "Write unnest(list) AS u(x), without a subquery.", node)
+    return found
+
+
+def unnested(lists: list[exp.Expr], alias: str, word: str, scope: Scope, node: exp.Expr) -> Source:
+    found = rows(lists[0], scope) if len(lists) == 1 else None
+    if found is None or found.facts.type.element is None or correlated(found):
+        refuse(
+            "type_mismatch",
+            "unnest takes one list of the row",
+            "Unnest a column that is a list; list_contains(list, x) tests it.",
+            node,
+        )
+    return Source(alias, facts={fold(word): (word, element(found.facts))}, of=found)
 
 
 # --- subqueries in FROM ------------------------------------------------------------------------------------------------
@@ -613,7 +676,7 @@ def joint(name: str, a: Expr, b: Expr, node: exp.Expr) -> Column:
     if both:
         assert left.range is not None and right.range is not None
         range_ = (min(left.range[0], right.range[0]), max(left.range[1], right.range[1]))
-    size = max(left.growth, right.growth) if type_ == VARCHAR else None
+    size = max(left.growth, right.growth) if VARCHAR in (type_, type_.element) else None
     return Column(name, Facts(type_, left.nullable or right.nullable, range_, left.declared and right.declared, size))
 
 
@@ -666,6 +729,7 @@ def lowered_select(tree: exp.Select, alias: str, scope: Scope) -> Project:
     selected = [pair for item in items for pair in expanded(item, scope)]
     inside = Inside(scope, group, selected, [having, qualify, order, *items])
     inside.grouped |= having is not None
+    spread_out(items, tree, inside)
     outputs = [(name, inside.lower(node)) for name, node in selected]
     if having is not None:
         unwindowed = [not node.find(exp.Window) for _, node in selected]
@@ -689,6 +753,27 @@ def lowered_select(tree: exp.Select, alias: str, scope: Scope) -> Project:
         relation = Group(relation, numbered, ())
         columns = tuple((name, Column(f"g{i}", e.facts)) for i, (name, e) in enumerate(columns))
     return Project(relation, alias, columns)
+
+
+def spread_out(items: list[exp.Expr], tree: exp.Select, inside: Inside) -> None:
+    """unnest in a SELECT list: its rows are made behind WHERE, and the call stands for the element."""
+    calls = [node for item in items for node in item.find_all(exp.Anonymous) if fold(node.name) == "unnest"]
+    calls = [node for node in calls if owner(node) is tree]
+    if not calls:
+        return
+    if len(calls) > 1 or inside.grouped or tree.args.get("qualify") or any(i.find(exp.Window) for i in items):
+        refuse(
+            "not_supported",
+            "unnest stands beside another one, a group or a window",
+            "Unnest one list in a subquery of its own.",
+            calls[0],
+        )
+    scope = inside.scope
+    made = Joined(
+        unnested(take(calls[0], "expressions", "this")[0], scope.context.fresh(), "x", scope, tree), [], "inner"
+    )
+    scope.elements[id(calls[0])] = made.source.column("x", calls[0])
+    scope.steps.append(lambda relation: made.onto(relation, None))
 
 
 POSITIVE = Facts(Type("BIGINT"), False, measure("count", None).facts.range)
@@ -1019,7 +1104,7 @@ def leads(side: Expr, scope: Scope, relation: Relation) -> bool:
     if not isinstance(side, Column):
         return False
     place = scope.sources.get(fold(side.name.partition(".")[0]))
-    if place is not None and fold(place.alias) in scope.optional:
+    if place is not None and (fold(place.alias) in scope.optional or place.of is not None):
         return False
     found = origin(relation if place is None else place.scan(), side.name)
     if found is None or found[1]:

@@ -20,6 +20,7 @@ from dpsql.relations import (
     Relation,
     Scan,
     Stack,
+    Unnest,
     Values,
     Windowed,
     columns,
@@ -87,7 +88,7 @@ def locate(relation: Relation, catalog: Catalog) -> Located:
             return scanned(relation, catalog)
         case Values():
             return Located(relation)
-        case Filter(source):
+        case Filter(source) | Unnest(source):
             found = locate(source, catalog)
             return replace(found, relation=replace(relation, source=found.relation))
         case Join():
@@ -194,7 +195,7 @@ def own(relation: Relation, owned: Owned) -> Relation:
     match relation:
         case Scan():
             return owned if relation == owned.scan else relation
-        case Filter(source):
+        case Filter(source) | Unnest(source):
             return replace(relation, source=own(source, owned))
         case Join(left, right, _, kind):
             if kind != "inner":  # a pending scan is on the left side of what is not an inner join
@@ -289,6 +290,8 @@ def degree(relation: Relation) -> int:
             return degree(relation.left) + degree(relation.right)
         case Join(left):
             return max(degree(left), degree(relation.right))
+        case Unnest(source):
+            return degree(source) + 1
         case Group(source):
             return 1 if degree(source) <= MAX_TABLES else degree(source)
         case _:
@@ -306,6 +309,9 @@ def stored(relation: Relation, column: str) -> bool:
         case Project(source, _, named):
             expression = dict(named)[column]
             return isinstance(expression, Column) and stored(source, expression.name)
+        case Unnest(source, list_, word):
+            one = list_ if column == word else Column(column, list_.facts)
+            return isinstance(one, Column) and stored(source, one.name)
         case Join(left, right):
             return stored(left if column in columns(left) else right, column)
         case Group():
@@ -326,6 +332,9 @@ def wide(relation: Relation) -> Iterator[str]:
             for pair in pairs
         ):
             yield next((c.split(".")[0] for c in columns(relation.right)), "a table")
+    # A list that is stored is like a table of its elements that the row is joined with; others may have any length.
+    if isinstance(relation, Unnest) and not stored(relation, relation.column):
+        yield relation.column.split(".")[0]
     for source in sources(relation):
         yield from wide(source)
 
