@@ -326,7 +326,7 @@ def test_there_are_enough_neighbours() -> None:
     assert sum(n * len(releases(name)) for n, (name, _, _) in zip(found, PAIRS, strict=True)) >= 10_000
 
 
-@pytest.mark.parametrize("name", spec.DATABASES)
+@pytest.mark.parametrize("name", ["shop", *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS)])
 def test_order_and_threads(name: str) -> None:
     """The exact integers are a function of the bag: permuted rows and 1, 4 or 8 threads change nothing."""
     one = spec.DATABASES[name]
