@@ -1,7 +1,18 @@
 from collections.abc import Sequence
 from typing import Literal, Protocol, final
 
-__all__ = ["Noisy", "add_noise", "add_truncated", "choose", "flips", "quantile", "respond", "select", "show"]
+__all__ = [
+    "Noisy",
+    "add_noise",
+    "add_truncated",
+    "choose",
+    "flips",
+    "quantile",
+    "respond",
+    "select",
+    "show",
+    "words_drawn",
+]
 
 class _Stream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
@@ -102,3 +113,6 @@ def flips(over: int, under: int, n: int, *, exp: bool = False) -> Noisy:
 
     Raises ValueError if there is no such probability; RuntimeError if the operating system gives no random bits.
     """
+
+def words_drawn() -> int:
+    """How many 64-bit random words all calls in this process have drawn so far, for measurements."""

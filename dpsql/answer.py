@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dpsql.accountant import Loss
 from dpsql.catalog import Type
-from dpsql.plan import Plan
+from dpsql.plan import Plan, Program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +21,8 @@ Row = tuple[Any, ...]
 class Released(Protocol):
     """Released tables in a scratch database: how an answer reads itself."""
 
+    number: int
+
     def answer(self, names: tuple[str, ...]) -> Any: ...
     def rows(self) -> NDArray[np.int64]: ...
     def columns(self) -> Mapping[str, NDArray[np.float64]]: ...
@@ -30,12 +32,19 @@ class Released(Protocol):
 class Answer:
     """Rows with error bars. Reads like a DB-API cursor, and like anything that speaks Arrow."""
 
-    def __init__(self, columns: tuple[str, ...], loss: Loss, released: Released, plan: Plan | None = None) -> None:
+    def __init__(
+        self, columns: tuple[str, ...], loss: Loss, released: Released, plan: Plan | Program | None = None
+    ) -> None:
         self.columns, self.loss, self._released = columns, loss, released
         self.plan = plan  # None for answers that are not about persons: EXPLAIN PRIVACY, SHOW BUDGET
         self.notes: tuple[str, ...] = plan.notes if plan else ()
         self._cursor: Iterator[Row] | None = None
         self._rows: list[Row] | None = None
+
+    @property
+    def number(self) -> int:
+        """Which table of the scratch database it is."""
+        return self._released.number
 
     def _all(self) -> list[Row]:
         if self._rows is None:
@@ -89,7 +98,7 @@ class Answer:
 
         if not 0 < confidence < 1:
             raise ValueError("confidence must lie between 0 and 1")
-        if self.plan is None:
+        if not isinstance(self.plan, Plan):  # of what is computed from several releases nothing is known
             return [(None,) * len(self.columns)] * len(self)
         rows, released = self._released.rows(), self._released.columns()
         columns: list[list[tuple[float, float] | None]] = []

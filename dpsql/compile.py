@@ -4,6 +4,7 @@ Theorem: a plan's release is (epsilon, delta)-DP for adding or removing one pers
 her by another, if the policy says so), at the price of `plan.charge`. Proof: each line's Gives is the next line's Needs;
 `allot` ends with the claim; what follows (`outer`) is post-processing of released values. Limits that are not declared are
 released first, and `then` makes the plan anew with them: the last passes again, which take them as they take declared ones.
+A statement that is not one release is composed of several.
 """
 
 from __future__ import annotations
@@ -12,42 +13,122 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from dpsql.catalog import Catalog
+from sqlglot import exp
+
+from dpsql.catalog import Catalog, Value
+from dpsql.compose import compose, filled
 from dpsql.errors import Refused
 from dpsql.mechanisms import Gaussian, Laplace
 from dpsql.passes.allot import allot
+from dpsql.passes.bind import bind, written
 from dpsql.passes.climb import climb
 from dpsql.passes.limit import limit
-from dpsql.passes.parse import parse
+from dpsql.passes.parse import Parsed, parse
 from dpsql.passes.resolve import resolve
 from dpsql.passes.split import split
 from dpsql.passes.track import track
-from dpsql.plan import Plan, Unknown
+from dpsql.plan import Plan, Program, Unknown
 
+MAX_TRIES = 64  # queries that are tried as releases, so that nested ones do not take for ever
+OF_PROGRAMS = ("rows_with_released", "too_many_releases", "delta_missing")
 PASSES = (parse, resolve, track, split, limit, climb, allot)
 
 
-def compile(text: str, catalog: Catalog, epsilon: Fraction, delta: Fraction, parameters: object = None) -> Plan:
-    norm = (Laplace if catalog.policy.budget.accounting == "pure" else Gaussian).norm
+def compile(
+    text: str, catalog: Catalog, epsilon: Fraction, delta: Fraction, parameters: object = None
+) -> Plan | Program:
     try:
         parsed = parse(text)
-        resolved = resolve(parsed, catalog, parameters)
-        tracked = track(resolved, catalog)
-
-        def follow(picked: Mapping[Unknown, Fraction]) -> Plan:
-            parts = split(tracked, picked, norm)
-            limited = limit(parts, catalog, norm)
-            climbed = climb(limited)
-            return allot(climbed, catalog, epsilon, delta)
-
-        plan = follow({})
-        if not plan.unknowns:
-            return plan
-        return replace(
-            plan, then=lambda rungs: follow({u: u.rungs[i] for u, i in zip(plan.unknowns, rungs, strict=True)})
-        )
+        try:
+            return release(parsed, catalog, epsilon, delta, parameters)
+        except Refused as error:
+            refusal = error
+        return composed(parse(text), catalog, epsilon, delta, parameters, refusal)
     except Refused as error:
         error.locate(text)
         raise
     except RecursionError:
         raise Refused("too_deep", "the query is nested too deep", "Flatten it.") from None
+
+
+def composed(
+    parsed: Parsed, catalog: Catalog, epsilon: Fraction, delta: Fraction, parameters: object, refusal: Refused
+) -> Program:
+    """The releases of a statement that is none itself; if it cannot be taken apart, it is refused as it was."""
+
+    tries = iter(range(MAX_TRIES))
+
+    def near(query: exp.Query) -> bool:
+        return local(query, catalog)
+
+    def single(query: exp.Query) -> bool:
+        if next(tries, None) is None:
+            raise Refused("too_many_releases", "too many queries are nested in each other", "Ask for less at a time.")
+        try:
+            release(Parsed(query), catalog, epsilon, delta)
+        except Refused:
+            return False
+        return True
+
+    def whole(query: exp.Query) -> bool:
+        if single(query.copy()):
+            return True
+        try:
+            compose(query, catalog, near, single, whole, plan, refusal)
+        except Refused as error:
+            if error.code == "too_many_releases":
+                raise
+            return False
+        return True
+
+    def plan(query: exp.Query, part: Fraction, waits: tuple[str, ...], samples: tuple[Value, ...]) -> Plan:
+        if not waits:
+            return release(Parsed(query), catalog, epsilon, delta, None, part)
+
+        def given(values: tuple[tuple[Value, ...], ...]) -> Plan:
+            return release(Parsed(filled(query.copy(), values)), catalog, epsilon, delta, None, part, waiting=True)
+
+        return replace(given(tuple((value,) for value in samples)), waits=waits, given=given)
+
+    if not isinstance(parsed.tree, exp.Query):
+        raise refusal
+    tree = written(parsed.tree, bind(parsed.marks, parameters))
+    try:
+        return compose(tree, catalog, near, single, whole, plan, refusal)
+    except Refused as error:
+        raise error if error.code in OF_PROGRAMS or not isinstance(tree, exp.Select) else refusal from None
+
+
+def local(query: exp.Query, catalog: Catalog) -> bool:
+    """Whether all that a query aggregates are rows of single persons. Another mistake in it is not for us to find."""
+    try:
+        track(resolve(Parsed(query), catalog), catalog)
+    except Refused as error:
+        return error.code != "subquery_not_local"
+    return True
+
+
+def release(
+    parsed: Parsed,
+    catalog: Catalog,
+    epsilon: Fraction,
+    delta: Fraction,
+    parameters: object = None,
+    part: Fraction = Fraction(1),
+    waiting: bool = False,
+) -> Plan:
+    """The plan of one release."""
+    norm = (Laplace if catalog.policy.budget.accounting == "pure" else Gaussian).norm
+    resolved = resolve(parsed, catalog, parameters)
+    tracked = track(resolved, catalog)
+
+    def follow(picked: Mapping[Unknown, Fraction]) -> Plan:
+        parts = split(tracked, picked, norm)
+        limited = limit(parts, catalog, norm)
+        climbed = climb(limited)
+        return allot(climbed, catalog, epsilon, delta, part, waiting)
+
+    plan = follow({})
+    if not plan.unknowns:
+        return plan
+    return replace(plan, then=lambda rungs: follow({u: u.rungs[i] for u, i in zip(plan.unknowns, rungs, strict=True)}))

@@ -11,7 +11,7 @@ import numpy as np
 from dpsql.accountant import UNIT, Loss, composed, loss_of, roughly, units
 from dpsql.estimate import interval, shape
 from dpsql.passes.split import describe
-from dpsql.plan import Linear, Plan, PublicKeys, Summand, Unknown
+from dpsql.plan import Linear, Plan, Program, PublicKeys, Summand, Unknown
 
 TYPICAL_DELTA = Fraction(1, 10**6)  # for a budget that has none
 
@@ -20,7 +20,7 @@ TYPICAL_DELTA = Fraction(1, 10**6)  # for a budget that has none
 class Explanation:
     """What would run, which noise, what error to expect, what it would cost and what would be left."""
 
-    plan: Plan
+    plan: Plan | Program
     loss: Loss
     left: Loss
     repeats: int  # how often it still fits
@@ -28,9 +28,9 @@ class Explanation:
 
     def group(self, persons: int) -> Loss:
         """What a group of several persons who come or go together loses (group privacy)."""
-        threshold = self.plan.threshold
-        charge = replace(self.plan.charge, delta=units(threshold.delta_for(persons)) if threshold else 0)
-        noise = self.plan.delta - (threshold.delta if threshold else 0)
+        thresholds = [part.threshold for part in self.plan.parts if part.threshold]
+        charge = replace(self.plan.charge, delta=sum(units(t.delta_for(persons)) for t in thresholds))
+        noise = self.plan.delta - sum(t.delta for t in thresholds)
         return loss_of(charge, noise, persons)
 
     @property
@@ -43,14 +43,7 @@ class Explanation:
     @property
     def errors(self) -> dict[str, float | None]:
         """The half width of the 95 % interval of each aggregate; None where it depends on the answer."""
-        zeros = {column: np.zeros(1) for column in self.plan.noise}
-        result: dict[str, float | None] = {}
-        for output in self.plan.outputs:
-            found = interval(self.plan, output.expression, zeros, 0.95)
-            if found is not None:
-                constant = isinstance(shape(self.plan, output.expression, zeros), Linear)
-                result[output.name] = float(found[1][0] - found[0][0]) / 2 if constant else None
-        return result
+        return errors(self.plan) if isinstance(self.plan, Plan) else {}
 
     def displays(self) -> Iterator[str]:
         family = self.group(4)
@@ -65,37 +58,62 @@ class Explanation:
     def __str__(self) -> str:
         plan = self.plan
         delta = f", delta {float(plan.delta):.3g}" if plan.delta else ""
-        shown = "one"
-        if plan.threshold:
-            shown = f"those with about {plan.threshold.least:,} persons or more; at most {plan.threshold.keys:,} of one person"
-        elif isinstance(plan.keys, PublicKeys) and plan.keys.columns:
-            shown = f"{plan.keys.count:,}, all of them shown" + ", each with noise of its own" * bool(plan.noise)
-        lines = [
-            f"cost      epsilon {float(plan.epsilon):g}{delta}: {self.loss.currency} {self.loss.amount:.6g}; "
-            f"the budget has room for {roughly(self.repeats)} more like this",
-            *self.displays(),
-            f"groups    {shown}",
-        ]
-        if any(summand.kind != "persons" for summand in plan.summands):
-            lines.append(f"limit     a person counts as {plan.max_rows:,} row{'s' * (plan.max_rows > 1)} at the most")
-        elif plan.noise:
-            lines.append("limit     a person counts once in a group")
-        for unknown in plan.unknowns if plan.then is not None else ():
-            assert plan.ladder is not None
-            lines.append(
-                f"choice    {named(unknown)} is not declared: chosen privately first, for {self.loss.currency} "
-                f"{float(plan.ladder.loss):.3g}; here as if it were {float(unknown.usual):g}"
-            )
-        for summand, mechanism in zip(plan.summands, plan.mechanisms, strict=True):
-            unit, what = described(summand)
-            lines.append(
-                f"noise     {mechanism.name}, deviation {mechanism.deviation / summand.weight:.4g} {unit} ({what})"
-            )
-        for name, error in self.errors.items():
-            lines.append(f"error     {name}: " + (f"± {error:,.4g}" if error is not None else "depends on the answer"))
-        lines += [f"note      {note}" for note in plan.notes]
-        first = ["first", f"  {plan.climb}"] if plan.then is not None else []
-        return "\n".join([*lines, *first, "inner", f"  {plan.inner}", "outer", f"  {plan.outer}"])
+        cost = f"cost      epsilon {float(plan.epsilon):g}{delta}: {self.loss.currency} {self.loss.amount:.6g}; "
+        lines = [f"{cost}the budget has room for {roughly(self.repeats)} more like this", *self.displays()]
+        if isinstance(plan, Plan):
+            return "\n".join([*lines, *release(plan), *queries(plan)])
+        if not plan.parts:
+            lines.append("release   none: public tables alone are free")
+        for index, part in enumerate(plan.parts):
+            amount = part.charge.amount / UNIT
+            lines += [f"release   {index}, for {self.loss.currency} {amount:.6g}", *release(part)]
+        for index, part in enumerate(plan.parts):
+            lines += [f"release {index}", *queries(part)]
+        return "\n".join([*lines, "outer", f"  {plan.outer}"])
+
+
+def errors(plan: Plan) -> dict[str, float | None]:
+    zeros = {column: np.zeros(1) for column in plan.noise}
+    result: dict[str, float | None] = {}
+    for output in plan.outputs:
+        found = interval(plan, output.expression, zeros, 0.95)
+        if found is not None:
+            constant = isinstance(shape(plan, output.expression, zeros), Linear)
+            result[output.name] = float(found[1][0] - found[0][0]) / 2 if constant else None
+    return result
+
+
+def release(plan: Plan) -> Iterator[str]:
+    """What is released: groups, limit, choice, noise and the error to expect."""
+    shown = "one"
+    if plan.threshold:
+        shown = (
+            f"those with about {plan.threshold.least:,} persons or more; at most {plan.threshold.keys:,} of one person"
+        )
+    elif isinstance(plan.keys, PublicKeys) and plan.keys.columns:
+        shown = f"{plan.keys.count:,}, all of them shown" + ", each with noise of its own" * bool(plan.noise)
+    yield f"groups    {shown}"
+    if any(summand.kind != "persons" for summand in plan.summands):
+        yield f"limit     a person counts as {plan.max_rows:,} row{'s' * (plan.max_rows > 1)} at the most"
+    elif plan.noise:
+        yield "limit     a person counts once in a group"
+    for unknown in plan.unknowns if plan.then is not None else ():
+        assert plan.ladder is not None
+        yield (
+            f"choice    {named(unknown)} is not declared: chosen privately first, for {plan.charge.currency} "
+            f"{float(plan.ladder.loss):.3g}; here as if it were {float(unknown.usual):g}"
+        )
+    for summand, mechanism in zip(plan.summands, plan.mechanisms, strict=True):
+        unit, what = described(summand)
+        yield f"noise     {mechanism.name}, deviation {mechanism.deviation / summand.weight:.4g} {unit} ({what})"
+    for name, error in errors(plan).items():
+        yield f"error     {name}: " + (f"± {error:,.4g}" if error is not None else "depends on the answer")
+    yield from (f"note      {note}" for note in plan.notes)
+
+
+def queries(plan: Plan) -> Iterator[str]:
+    first = ["first", f"  {plan.climb}"] if plan.then is not None else []
+    yield from (*first, "inner", f"  {plan.inner}", "outer", f"  {plan.outer}")
 
 
 def described(summand: Summand) -> tuple[str, str]:

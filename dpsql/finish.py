@@ -7,6 +7,7 @@ import json
 import threading
 import weakref
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -15,7 +16,7 @@ from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
 from dpsql.catalog import quoted
 from dpsql.errors import Refused
-from dpsql.plan import Plan, PrivateKeys, PublicKeys
+from dpsql.plan import Plan, PrivateKeys, Program, PublicKeys
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +27,7 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "python_enable_replacements": False,
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
+    "memory_limit": "4GB",
     "lock_configuration": True,
 }
 
@@ -84,19 +86,44 @@ class Scratch:
         names = tuple(output.name for output in plan.outputs)
         return Answer(names, loss, self._keep(number, tuple(plan.noise)), plan)
 
-    def confirm(self, plan: Plan) -> None:
+    def combine(self, program: Program, answers: list[Answer], tables: Mapping[str, Any], loss: Loss) -> Answer:
+        """Run a program's own query on the answers of its releases and on public tables: post-processing."""
+        number = next(self._numbers)
+        with self._lock, self._connection.cursor() as cursor:
+            for index, answer in enumerate(answers):
+                cursor.execute(view(index, answer.columns, f"SELECT * FROM answer_{answer.number}"))
+            for name, table in tables.items():
+                cursor.register("incoming", table)
+                cursor.execute(f'CREATE TEMP TABLE {quoted(f"public {name}")} AS SELECT * FROM "incoming"')
+                cursor.unregister("incoming")
+            cursor.execute(f"CREATE TABLE answer_{number} AS {program.outer}")
+            names = tuple(row[0] for row in cursor.execute(f"DESCRIBE answer_{number}").fetchall())
+            renamed = ", ".join(f'{quoted(name)} AS "c{i}"' for i, name in enumerate(names))
+            cursor.execute(f"CREATE OR REPLACE TABLE answer_{number} AS SELECT {renamed} FROM answer_{number}")
+        return Answer(names, loss, self._keep(number, ()), program)
+
+    def values(self, query: str, answers: list[Answer]) -> tuple[Any, ...]:
+        """The column that a query over answers gives."""
+        with self._lock, self._connection.cursor() as cursor:
+            for index, answer in enumerate(answers):
+                cursor.execute(view(index, answer.columns, f"SELECT * FROM answer_{answer.number}"))
+            return tuple(row[0] for row in cursor.execute(query).fetchall())
+
+    def confirm(self, plan: Plan | Program, schemas: Mapping[str, str] = MappingProxyType({})) -> None:
         """Let the engine bind the finishing query, so that one which cannot run is refused before anything is charged."""
-        keys = plan.keys.columns if isinstance(plan.keys, PrivateKeys) else ()
-        columns = [f'CAST(NULL AS {type_.sql}) AS "{key}"' for key, type_ in keys]
-        columns += [f'CAST(0 AS DECIMAL(38, 0)) AS "{column}"' for column in plan.noise]
-        released = f"SELECT {', '.join(['CAST(0 AS BIGINT) AS row', *columns])}"
         with self._lock, self._connection.cursor() as cursor:
             try:
-                cursor.execute(f'EXPLAIN WITH "released" AS ({released}) {plan.outer}').fetchall()
-            except duckdb.Error:
-                raise Refused(
-                    "engine_cannot", "the engine cannot finish this query, whatever the data", "Simplify it."
-                ) from None
+                if isinstance(plan, Plan):
+                    cursor.execute(f"EXPLAIN {unfilled(plan)}").fetchall()
+                    return
+                for index, part in enumerate(plan.parts):
+                    cursor.execute(view(index, tuple(output.name for output in part.outputs), unfilled(part)))
+                for name, _ in plan.tables:
+                    cursor.execute(f"CREATE TEMP TABLE {quoted(f'public {name}')} ({schemas[name]})")
+                cursor.execute(f"EXPLAIN {plan.outer}").fetchall()
+            except duckdb.Error as error:
+                what = str(error).partition("\n")[0].partition(": ")[2]
+                raise Refused("engine_cannot", f"the engine cannot finish this query: {what}", "Simplify it.") from None
 
     def tell(self, names: tuple[str, ...], rows: list[Row], loss: Loss) -> Answer:
         """An answer that is not about persons, in the shape of the others."""
@@ -116,6 +143,20 @@ class Scratch:
         return tables
 
 
+def unfilled(plan: Plan) -> str:
+    """The finishing query of a release, on a row that nobody has released."""
+    keys = plan.keys.columns if isinstance(plan.keys, PrivateKeys) else ()
+    columns = [f'CAST(NULL AS {type_.sql}) AS "{key}"' for key, type_ in keys]
+    columns += [f'CAST(0 AS DECIMAL(38, 0)) AS "{column}"' for column in plan.noise]
+    return f'WITH "released" AS (SELECT {", ".join(["CAST(0 AS BIGINT) AS row", *columns])}) {plan.outer}'
+
+
+def view(index: int, names: tuple[str, ...], query: str) -> str:
+    """One answer under the name that a program knows it by. Only this connection sees it."""
+    columns = ", ".join(f'"c{i}" AS {quoted(name)}' for i, name in enumerate(names))
+    return f'CREATE TEMP VIEW "release {index}" AS SELECT {columns} FROM ({query})'
+
+
 def public_rows(plan: Plan) -> str:
     assert isinstance(plan.keys, PublicKeys)
     return f"FROM range({plan.keys.count})"
@@ -133,22 +174,22 @@ class Tables:
     """One answer's tables in the scratch database."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, number: int, noisy: tuple[str, ...]) -> None:
-        self._connection, self._number, self._noisy = connection, number, noisy
+        self._connection, self.number, self._noisy = connection, number, noisy
 
     def answer(self, names: tuple[str, ...]) -> duckdb.DuckDBPyRelation:
         columns = ", ".join(f'"c{i}" AS {quoted(name)}' for i, name in enumerate(names))
-        return self._connection.cursor().sql(f"SELECT {columns} FROM answer_{self._number}")
+        return self._connection.cursor().sql(f"SELECT {columns} FROM answer_{self.number}")
 
     def rows(self) -> NDArray[np.int64]:
         with self._connection.cursor() as cursor:
-            found = cursor.execute(f'SELECT "row" FROM answer_{self._number}').fetchnumpy()
+            found = cursor.execute(f'SELECT "row" FROM answer_{self.number}').fetchnumpy()
         rows: NDArray[np.int64] = found["row"].astype("int64")
         return rows
 
     def stored(self) -> str:
         """The released table as JSON, from which `Scratch.again` makes the same answer."""
         with self._connection.cursor() as cursor:
-            cursor.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM released_{self._number} ORDER BY rowid")
+            cursor.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM released_{self.number} ORDER BY rowid")
             return json.dumps(cursor.fetchall())
 
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
@@ -156,4 +197,4 @@ class Tables:
             return {}
         columns = ", ".join(f'CAST("{name}" AS DOUBLE) AS "{name}"' for name in self._noisy)
         with self._connection.cursor() as cursor:
-            return dict(cursor.execute(f"SELECT {columns} FROM released_{self._number} ORDER BY rowid").fetchnumpy())
+            return dict(cursor.execute(f"SELECT {columns} FROM released_{self.number} ORDER BY rowid").fetchnumpy())

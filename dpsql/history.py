@@ -15,6 +15,7 @@ from dpsql.accountant import CURRENCIES, Charge, Currency, Loss, budget_of, in_w
 from dpsql.errors import Refused
 from dpsql.ledger import NOTHING, SELECT, Chain, Entry, Ledger, corrupt, failing_closed, initialise, usable
 from dpsql.mechanisms import Gaussian, Laplace, Later, Threshold, cost, read
+from dpsql.mechanisms.later import together
 
 CLOSE = Fraction(1, 10**8)  # charges in delta are computed in floats, whose last digits differ between machines
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -185,9 +186,9 @@ class Book:
             case "reserved":
                 if entry.run in self.seen or not entry.run.startswith(f"{entry.number}-"):
                     return "its run was charged before"
-                wanted = cost(sampled := read(entry.mechanisms), currency(self.known))
+                wanted = cost(read(entry.mechanisms), currency(self.known))
                 charge = entry.amount, entry.delta
-                if not sampled or not close(charge, (wanted.amount, wanted.delta)):
+                if not close(charge, (wanted.amount, wanted.delta)):
                     return "its charge does not follow from its mechanisms"
                 self.seen.add(entry.run)
                 self.open[entry.run] = entry
@@ -199,7 +200,7 @@ class Book:
                 drawn = [
                     one for one in read(entry.mechanisms or "[]") if isinstance(one, Laplace | Gaussian | Threshold)
                 ]
-                if bool(later) != bool(drawn) or not all(one.covers(drawn) for one in later):
+                if bool(later) != bool(drawn) or (later and not together(later).covers(drawn)):
                     return "what was drawn costs more than was charged"
         own = self.own.get(entry.analyst, (0, 0))
         self.own[entry.analyst] = own[0] + charge[0], own[1] + charge[1]

@@ -35,7 +35,7 @@ from dpsql.accountant import CURRENCIES, Charge, Currency, budget_of, most_of
 from dpsql.catalog import Budget, Policy
 from dpsql.errors import BudgetExhausted, Error, Refused
 from dpsql.mechanisms import Sampled, cost, read, write
-from dpsql.plan import Plan
+from dpsql.plan import Plan, Program
 
 APPLICATION, VERSION = 0x64707371, 2  # "dpsq"
 
@@ -254,7 +254,7 @@ class Ledger:
             found = find(db, "WHERE amount <> '0' ORDER BY number DESC LIMIT 1")
         return Charge(self.currency, found.amount, found.delta) if found else None
 
-    def reserve(self, plan: Plan, statement: str, analyst: str, query: str | None = None) -> str:
+    def reserve(self, plan: Plan | Program, statement: str, analyst: str, query: str | None = None) -> str:
         """Charge a plan, durably, before any row is read; returns the run's identity."""
         charge, record = plan.charge, write(plan.sampled)
         if cost(read(record), self.currency) != charge:
@@ -296,7 +296,7 @@ class Ledger:
             wanted = NOTHING._replace(state="settled", run=run, query=reserved.query, analyst=reserved.analyst)
             append(wanted._replace(mechanisms=write(drawn) if drawn else "", answer=answer))
 
-    def answered(self, query: str, plan: Plan, statement: str, analyst: str) -> str | None:
+    def answered(self, query: str, plan: Plan | Program, statement: str, analyst: str) -> str | None:
         """What was stored when the query of this id was settled; None if it was never asked, or has no answer."""
         with self.chain.transaction("BEGIN") as (db, _):
             asked = find(db, "WHERE query = ? AND query <> '' AND state = 'reserved'", query)

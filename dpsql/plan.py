@@ -16,11 +16,11 @@ from typing import Literal
 from sqlglot import exp
 
 from dpsql import algebra
-from dpsql.accountant import Charge
+from dpsql.accountant import Charge, Currency
 from dpsql.algebra import Expr
 from dpsql.catalog import DOUBLE, LARGEST, Type, Value
 from dpsql.functions import Facts, Range, to_type
-from dpsql.mechanisms import Ladder, Mechanism, Sampled, Threshold
+from dpsql.mechanisms import Ladder, Mechanism, Sampled, Threshold, cost
 
 FINE = 2**20  # a person's sums are scaled down in steps no coarser than this part of a row
 COARSE = 2**36  # and no finer than this, before they are stretched
@@ -333,6 +333,14 @@ class Plan:
     climb: str = ""
     sampled: tuple[Sampled, ...] = ()  # all that is charged: the ledger keeps it, and computes the charge again from it
     then: Callable[[tuple[int, ...]], Plan] | None = field(default=None, repr=False, compare=False)
+    # Queries over earlier releases of the statement, whose values this one is made with, and how. It is made with samples here.
+    waits: tuple[str, ...] = ()
+    given: Callable[[tuple[tuple[Value, ...], ...]], Plan] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def parts(self) -> tuple[Plan, ...]:
+        """The releases of the statement: this one."""
+        return (self,)
 
     @property
     def extremes(self) -> tuple[Plan, ...]:
@@ -361,3 +369,34 @@ class Plan:
     def noises(self) -> tuple[Mechanism, ...]:
         """The mechanisms that are charged: one for each block, and that of the threshold."""
         return (*self.mechanisms, *([self.threshold.noise] if self.threshold else []))
+
+
+@dataclass(frozen=True)
+class Program:
+    """A statement over several releases, each a plan of its own: `outer` reads them as "release 0", "release 1", ..., and
+    the public tables as "public NAME". Constructed only by `compose`."""
+
+    parts: tuple[Plan, ...]
+    outer: str
+    tables: tuple[tuple[str, str], ...]  # public ones, and where they are
+    currency: Currency
+
+    @property
+    def sampled(self) -> tuple[Sampled, ...]:
+        return tuple(one for plan in self.parts for one in plan.sampled)
+
+    @property
+    def charge(self) -> Charge:
+        return cost(self.sampled, self.currency)
+
+    @property
+    def epsilon(self) -> Fraction:
+        return max((plan.epsilon for plan in self.parts), default=Fraction(0))
+
+    @property
+    def delta(self) -> Fraction:
+        return max((plan.delta for plan in self.parts), default=Fraction(0))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(note for plan in self.parts for note in plan.notes))

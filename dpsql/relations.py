@@ -22,7 +22,7 @@ from dpsql.algebra import Column, Expr, identifier, literal, name, total
 from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, VARCHAR, Reference, Table, Type, Value, fold
 from dpsql.catalog import Column as Stored
 from dpsql.errors import Refused
-from dpsql.functions import Facts, cast, element, mismatch, paren, since
+from dpsql.functions import Facts, cast, element, holds, mismatch, paren, since
 
 
 @dataclass(frozen=True)
@@ -526,7 +526,9 @@ def counted(facts: Facts) -> Fraction:
     """The largest magnitude of an exact number, which must be small enough that any number of rows adds up."""
     assert facts.range is not None
     most = max(Fraction(1), *map(abs, facts.range))
-    if facts.type != DOUBLE and most * 10**facts.type.scale >= 10**18:
+    scale = facts.type.scale
+    fits = most * 10**scale < 10**18 if scale else holds(BIGINT, 0, facts.range)
+    if facts.type != DOUBLE and not fits:
         raise Refused(
             "may_overflow",
             "a sum of these numbers may not fit into any exact type",
@@ -538,7 +540,7 @@ def counted(facts: Facts) -> Fraction:
 def measured(measure: Measure) -> exp.Expr:
     """SQL for a measure: it is the same for any order of rows, and for any way in which the engine splits them.
 
-    Integers and decimals are added up as integers of at most 10^18 each: fewer than 2^63 of them stay within 38 digits.
+    Integers and decimals are added up as integers of at most 2^63 each: 2^63 of them make 2^126, which has 38 digits.
     Doubles are first put on a grid of integers over their range. Extremes and counts of distinct values take one
     representation of each value.
     """

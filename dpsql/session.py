@@ -18,7 +18,7 @@ from dpsql import compile as compiler
 from dpsql.accountant import Loss, in_words, roughly
 from dpsql.answer import Answer
 from dpsql.backends import DuckDB
-from dpsql.backends.duckdb import Shadow, Snapshot, second_opinion
+from dpsql.backends.duckdb import Shadow, Snapshot, finishes, second_opinion
 from dpsql.catalog import Catalog, Policy, Schema, build, encodable, read_policy
 from dpsql.errors import Failed, Interrupted, Refused
 from dpsql.explain import Explanation
@@ -26,8 +26,9 @@ from dpsql.finish import Scratch
 from dpsql.history import Run, runs_of
 from dpsql.interrupt import interruptible
 from dpsql.ledger import Balance, Ledger
+from dpsql.mechanisms import Sampled
 from dpsql.passes.bind import bind
-from dpsql.plan import Plan
+from dpsql.plan import Plan, Program
 from dpsql.rehearse import NOTE, fill
 from dpsql.release import Noisy, choose, release
 from dpsql.sources import SUFFIXES, gather
@@ -142,7 +143,7 @@ class Session:
     ) -> None:
         self._backend, self._schemas, self._catalog = backend, schemas, catalog
         self._shadow = Shadow(schemas)
-        self._confirmed: set[tuple[str, str, str]] = set()
+        self._confirmed: set[tuple[str, ...]] = set()
         self._ledger, self._analyst = ledger, analyst
         self._scratch: Scratch | None = None
         self._stage: DuckDB | None = None  # with synthetic rows, for rehearsals
@@ -194,31 +195,54 @@ class Session:
                 raise Failed
         return answer
 
-    def _answer(self, plan: Plan, snapshot: Snapshot, run: str, query_id: str | None) -> Answer | None:
+    def _answer(self, plan: Plan | Program, snapshot: Snapshot, run: str, query_id: str | None) -> Answer | None:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
         try:
-            released = noisy(plan, snapshot)
-            if released is None:
-                return None
-            chosen, table, rungs = released
-            answer = self._finisher().finish(chosen, table, self._loss(plan))
-            stored = json.dumps([fingerprint(plan, query_id), rungs, answer.stored()]) if query_id else ""
-            self._ledger.settle(run, stored, chosen.drawn if rungs else ())
+            answers, kept, drawn = list[Answer](), list[Any](), list[Sampled]()
+            for part in plan.parts:
+                released = noisy(self._given(part, answers), snapshot)
+                if released is None:
+                    return None
+                chosen, table, rungs = released
+                answers.append(self._finisher().finish(chosen, table, self._loss(part)))
+                kept.append([rungs, answers[-1].stored() if query_id else ""])
+                drawn += chosen.drawn if rungs or part.waits else []
+            answer = self._whole(plan, answers, snapshot)
+            self._ledger.settle(run, json.dumps([fingerprint(plan, query_id), kept]) if query_id else "", tuple(drawn))
         except Exception:
+            self._scratch = None  # an engine that has failed may be of no use any more
             return None
         return answer
 
-    def _answered(self, plan: Plan, query: str, query_id: str) -> Answer | None:
+    def _given(self, plan: Plan, answers: list[Answer]) -> Plan:
+        """The plan with the released values that it waited for."""
+        if plan.given is None:
+            return plan
+        return plan.given(tuple(self._finisher().values(query, answers) for query in plan.waits))
+
+    def _whole(self, plan: Plan | Program, answers: list[Answer], snapshot: Snapshot) -> Answer:
+        if isinstance(plan, Plan):
+            return answers[0]
+        tables = {name: snapshot.public(path) for name, path in plan.tables}
+        return self._finisher().combine(plan, answers, tables, self._loss(plan))
+
+    def _answered(self, plan: Plan | Program, query: str, query_id: str) -> Answer | None:
         """The answer that the ledger keeps under this id, byte for byte: post-processing of what was released then."""
         if not isinstance(query_id, str) or not 0 < len(query_id) <= 200 or not encodable(query_id):
             raise Refused("query_id_invalid", "a query's id is a text of 1 to 200 characters", "Pass a UUID.")
         stored = self._ledger.answered(query_id, plan, query, self._analyst)
         if not stored:
             return None
-        mark, rungs, rows = json.loads(stored)
+        mark, kept = json.loads(stored)
         if mark != fingerprint(plan, query_id):
             raise Refused("query_differs", f"query {query_id!r} had other parameters", "Ask under another id.")
-        return self._finisher().again(plan.then(tuple(rungs)) if plan.then else plan, rows, self._loss(plan))
+        answers: list[Answer] = []
+        for part, (rungs, rows) in zip(plan.parts, kept, strict=True):
+            made = self._given(part, answers)
+            made = made.then(tuple(rungs)) if made.then else made
+            answers.append(self._finisher().again(made, rows, self._loss(part)))
+        with self._backend.snapshot() as snapshot:
+            return self._whole(plan, answers, snapshot)
 
     def _may(self, what: Literal["ask", "see the ledger"]) -> None:
         if self._catalog.policy.analyst(self._analyst).role == "viewer":
@@ -247,21 +271,29 @@ class Session:
             fill(twin, self._catalog)
             self._stage = DuckDB(twin, ours=True)
         with self._stage.snapshot() as snapshot:
-            released = noisy(plan, snapshot)
-        if released is None:
-            raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
-        answer = self._finisher().finish(*released[:2], self._free())
+            answers: list[Answer] = []
+            for part in plan.parts:
+                released = noisy(self._given(part, answers), snapshot)
+                if released is None:
+                    raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
+                answers.append(self._finisher().finish(*released[:2], self._free()))
+            answer = self._whole(plan, answers, snapshot)
         answer.notes = (NOTE, *answer.notes)
         return answer
 
-    def _confirm(self, plan: Plan) -> None:
+    def _confirm(self, plan: Plan | Program) -> None:
         """Let both engines see what would run, so that what cannot is refused before anything is charged."""
-        texts = (plan.inner, plan.outer, plan.climb)
+        texts = (plan.outer, *(text for part in plan.parts for text in (part.inner, part.outer, part.climb)))
         if texts in self._confirmed:
             return
-        for one in (plan, *plan.extremes):
-            self._shadow.confirm(one)
-            self._finisher().confirm(one)
+        for part in plan.parts:
+            for one in (part, *part.extremes):
+                self._shadow.confirm(one)
+                finishes(one.outer)
+                self._finisher().confirm(one)
+        if isinstance(plan, Program):
+            finishes(plan.outer, aggregating=True)
+            self._finisher().confirm(plan, self._shadow.columns())
         if len(self._confirmed) == REMEMBERED:
             self._confirmed.clear()
         self._confirmed.add(texts)
@@ -314,7 +346,9 @@ class Session:
         spent, left, total = (in_words(charge, delta) for charge in (balance.spent, balance.left, balance.total))
         return Budget(spent, left, total, analyst, balance.room(last) if last else None)
 
-    def _plan(self, query: str, epsilon: float | None, delta: float | None, parameters: object = None) -> Plan:
+    def _plan(
+        self, query: str, epsilon: float | None, delta: float | None, parameters: object = None
+    ) -> Plan | Program:
         policy = self._catalog.policy
         epsilon_, delta_ = privacy(policy, epsilon, delta, policy.max_epsilon(self._analyst))
         plan = compiler.compile(query, self._catalog, epsilon_, delta_, parameters)
@@ -322,7 +356,7 @@ class Session:
         self._confirm(plan)
         return plan
 
-    def _loss(self, plan: Plan) -> Loss:
+    def _loss(self, plan: Plan | Program) -> Loss:
         return Loss(float(plan.epsilon), float(plan.delta), plan.charge.currency, plan.charge.amount / 10**18)
 
     def close(self) -> None:
@@ -359,9 +393,11 @@ def usable(value: object) -> bool:
     return 0 < value < 1e300 if isinstance(value, int) else math.isfinite(value) and value > 0
 
 
-def fingerprint(plan: Plan, query_id: str) -> str:
+def fingerprint(plan: Plan | Program, query_id: str) -> str:
     """Tells plans apart that differ only in the values of their parameters, which the ledger does not keep."""
-    return hashlib.sha256(json.dumps([query_id, plan.inner, plan.outer]).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps([query_id, plan.outer, *(part.inner + part.outer for part in plan.parts)]).encode()
+    ).hexdigest()
 
 
 def privacy(

@@ -1,4 +1,7 @@
-"""Literate specs: `tests/specs/*.md` hold prose, queries, and what becomes of them. `--update-specs` rewrites the latter."""
+"""Literate specs: prose, queries, and what becomes of them; `--update-specs` rewrites the latter.
+
+`tests/specs/*.md` are about the shop, `tests/specs/hits/*.md` and so on about the databases of these names.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from database import Database
+from events import EVENTS
+from hits import HITS
+from hospital import HOSPITAL
+from shop import SHOP
+
+DATABASES = {one.name: one for one in (SHOP, HITS, EVENTS, HOSPITAL)}
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 HERE = Path(__file__).parent / "specs"
 
@@ -18,7 +28,11 @@ class Spec:
     expected: tuple[tuple[str, str], ...]  # kind of block and its text
 
     def __str__(self) -> str:
-        return f"{self.file.stem}-{self.number}"
+        return f"{self.file.relative_to(HERE).with_suffix('')}-{self.number}"
+
+    @property
+    def database(self) -> Database:
+        return DATABASES[self.file.relative_to(HERE).parent.name or "shop"]
 
     @property
     def refused(self) -> bool:
@@ -37,8 +51,9 @@ def read(file: Path) -> list[Spec]:
     return specs
 
 
-def every() -> list[Spec]:
-    return [spec for file in sorted(HERE.glob("*.md")) for spec in read(file)]
+def every(database: str | None = None) -> list[Spec]:
+    found = [spec for file in sorted(HERE.rglob("*.md")) for spec in read(file)]
+    return [spec for spec in found if database in (None, spec.database.name)]
 
 
 def update(spec: Spec, actual: dict[str, str]) -> None:

@@ -9,10 +9,10 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_lemmas import QUERIES, catalog
+from test_lemmas import catalog, read, releases
 
 from dpsql.accountant import UNIT, mu_of, units
-from dpsql.compile import compile
+from dpsql.compile import release
 from dpsql.mechanisms import cost
 from dpsql.plan import Plan
 
@@ -20,11 +20,14 @@ COLUMNS = ["quantity", "amount", "weight", "quantity * 2", "amount * quantity", 
 
 
 def plan(query: str, ledger: str, epsilon: str = "1", delta: str = "1e-8") -> Plan:
-    return compile(query, catalog(ledger), Fraction(epsilon), Fraction(delta))
+    return release(read(query), catalog(ledger), Fraction(epsilon), Fraction(delta))
 
 
 EPSILONS = ("1e-6", "0.1", "1", "20", "1e9", "1e20")
-ASKED = [*((query, EPSILONS[i % 6]) for i, query in enumerate(QUERIES)), *product(QUERIES[::25], EPSILONS)]
+ASKED = [
+    *((query, EPSILONS[i % 6]) for i, query in enumerate(releases("shop"))),
+    *product(releases("shop")[::25], EPSILONS),
+]
 
 
 @pytest.mark.parametrize(("query", "epsilon"), dict.fromkeys(ASKED))

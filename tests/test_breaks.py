@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import pytest
@@ -146,3 +147,57 @@ def test_amplifiers_are_refused(clean: dpsql.Session, code: str, query: str) -> 
 def test_answers_that_were_wrong(clean: dpsql.Session, query: str) -> None:
     exact = shop.database(shop.clean()).execute(query).fetchone()
     assert clean.sql(query, epsilon=1e9).fetchone() == exact
+
+
+G = "FROM orders GROUP BY status"
+DOUBLING = ", ".join(f"a{i} + a{i} AS a{i + 1}" for i in range(40))
+CHAIN = ", ".join(f"w{i + 1} AS (ORDER BY count(*) OVER w{i}, count(*) OVER w{i})" for i in range(40))
+LISTS = ", ".join(f"quantity IN ({', '.join(map(str, range(10)))})" for _ in range(9))
+ABOVE = [
+    f'SELECT "!="(row(1, 2), count(*)) {G}',
+    f"""SELECT "="(count(*), 'x') {G}""",
+    f'SELECT "IS DISTINCT FROM"(count(*), [1]) {G}',
+    "SELECT min(age)" + " + 1" * 400 + " FROM customer",
+    f"SELECT count(*) AS a0, {DOUBLING} {G}",
+    f"SELECT count(*) OVER w {G} WINDOW w AS (ORDER BY count(*) OVER w)",
+    f"SELECT count(*) OVER w40 {G} WINDOW w0 AS (ORDER BY status), {CHAIN}",
+    f"SELECT status, count(*) {G} WINDOW w AS (ORDER BY nonexistent)",
+    f"SELECT row_number() OVER w2 {G} WINDOW w AS (ORDER BY status), w2 AS (w ROWS 1 PRECEDING)",
+    f"PIVOT orders ON {LISTS} USING count(*) GROUP BY status",
+    "PIVOT orders ON quantity IN (1, 1) USING count(*) GROUP BY status",
+    f"SELECT sum(count(*)) OVER (ORDER BY status ROWS BETWEEN (SELECT count(*) FROM duckdb_tables) PRECEDING AND CURRENT ROW) {G}",
+    f"SELECT count(COLUMNS(*)) OVER () {G}",
+    f"SELECT length(repeat('a', 2000000000)), count(*) {G}",
+    f"SELECT len(range(2000000000)), count(*) {G}",
+    f"SELECT printf('%2000000000d', count(*)) {G}",
+    f"SELECT levenshtein(repeat('a', 50000), repeat('b', 50000)), count(*) {G}",
+    f"SELECT json_serialize_plan('SELECT 1'), count(*) {G}",
+    *(f"SELECT CAST(count(*) AS {type_}) {G}" for type_ in ("FLOAT[]", "INT ARRAY", "MAP(INT, INT)", "ENUM('a')", "DECIMAL((SELECT 1), 2)")),
+    "SELECT count(*) FROM orders, range(DATE '2020-01-01', DATE '2020-01-03', INTERVAL 'x day')",
+    "SELECT count(*) FROM orders, range(DATE '2020-01-01', DATE '2020-01-03', INTERVAL 99999999999999 DAY)",
+    "SELECT count(*) FROM orders, range(9223372036854775807, 9223372036854775810)",
+    "SELECT count(*) FROM orders, range(true)",
+    "SELECT " + "(SELECT avg(amount) FROM orders WHERE amount > " * 12 + "1" + ")" * 12,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", ABOVE, ids=range(len(ABOVE)))
+def test_above_the_noise(query: str, clean: dpsql.Session) -> None:
+    """Crashes, endless compiling, and SQL of the analyst's own where the proof says that there is none."""
+    with contextlib.suppress(dpsql.Refused):
+        clean.explain(query)
+        assert query.startswith(("SELECT (SELECT", "SELECT CAST"))
+
+
+def test_constants_of_frames_are_not_mixed_up(clean: dpsql.Session) -> None:
+    """Nodes were known by their address, which another node may have later."""
+    for i in range(40):
+        days = [(7 * i + k) % 13 + 1 for k in range(6)]
+        cells = ", ".join(f"DATE '2020-01-01' + INTERVAL {day} DAY" for day in days)
+        (row,) = clean.sql(f"SELECT {cells}, count(*) FROM customer", epsilon=1.0).fetchall()
+        assert [cell.day - 1 for cell in row[:6]] == days
+
+
+def test_a_frame_takes_a_parameter(clean: dpsql.Session) -> None:
+    query = "SELECT quantity, count(*) OVER (ORDER BY quantity ROWS BETWEEN ? PRECEDING AND ? FOLLOWING) AS n FROM orders GROUP BY quantity"
+    assert max(row[1] for row in clean.sql(query, [1, 2], epsilon=1e9)) == 4

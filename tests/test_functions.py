@@ -199,7 +199,7 @@ SHAPES: dict[str, list[Shape]] = {
     **{name: [followed(p) for p in ("", "%", "a%", "%a", "_", "%a_%\u00e9%", "%" * 500, "_%" * 250, "\\", "12")] for name in ("LIKE", "ILIKE")},
     **{name: [*(followed(p) for p in PATTERNS), *(followed(p, "is") for p in PATTERNS)] for name in ("regexp_matches", "regexp_full_match")},
     "regexp_extract": [*(followed(p) for p in PATTERNS), followed("(.)(.)", 2), followed("(.)(.)", 0, "i")],
-    "regexp_replace": [*(followed(p, "xy") for p in PATTERNS), *(followed(p, "xy", "i") for p in PATTERNS)],
+    "regexp_replace": [*(followed(p, "xy") for p in PATTERNS), *(followed(p, r"\0x\0", "i") for p in PATTERNS), followed("(.)(.)|x", r"\2\1")],
     "date_part": [*(led(unit) for unit in (*PARTS, *list(GROWING)[:6], "dow", "doy", "years"))],
     "date_trunc": [led(unit) for unit in UNITS],
     "date_diff": [*((lambda x, y, unit=unit: [constant(unit), x, y]) for unit in UNITS)],

@@ -21,21 +21,22 @@ import shop
 import spec
 from sqlglot import exp
 
+from dpsql import compile as compiler
 from dpsql.backends import DuckDB
 from dpsql.catalog import Catalog, build, read_policy
-from dpsql.compile import compile
+from dpsql.compile import compile, release
 from dpsql.mechanisms import Gaussian, Laplace
 from dpsql.passes.limit import limit
-from dpsql.passes.parse import parse
+from dpsql.passes.parse import Parsed, parse
 from dpsql.passes.resolve import resolve
 from dpsql.passes.split import split
 from dpsql.passes.track import track
 from dpsql.plan import Plan, PublicKeys
 from dpsql.relations import select
 
-QUERIES = [one.query for one in spec.every() if not one.refused]
+QUERIES = {name: [one.query for one in spec.every(name) if not one.refused] for name in spec.DATABASES}
 # Conditions that no sane analyst writes, for the cells that no sane owner has.
-QUERIES += [
+QUERIES["shop"] += [
     "SELECT count(*), sum(balance), sum(score), avg(age) FROM customer WHERE balance * balance > 1 OR balance / balance < 2",
     "SELECT segment, member, tier, sum(score * age) FROM customer WHERE age % (tier - 2) = 0 GROUP BY segment, member, tier",
     "SELECT status, sum(weight * weight), sum(amount * weight), sum(quantity * quantity * quantity) FROM orders GROUP BY status",
@@ -76,8 +77,6 @@ QUERIES += [
     "SELECT member, count(DISTINCT a.customer), count(DISTINCT c.id), count(DISTINCT b.id) FROM customer c JOIN orders a ON a.customer = c.id JOIN orders b ON b.customer = c.id GROUP BY member",
     "SELECT member, count(*) FROM customer c JOIN orders a ON a.customer = c.id JOIN orders b ON b.customer = c.id GROUP BY member",
 ]
-LEDGERS = {"gdp": shop.policy(), "pure": shop.pure(), "undeclared": shop.undeclared()}
-POLICIES = {**LEDGERS, "zcdp": shop.policy(accounting="zcdp")}
 Exact = dict[tuple[Any, ...], tuple[int, ...]]
 
 
@@ -94,27 +93,58 @@ LADDERS = [
 
 @cache
 def engine() -> duckdb.DuckDBPyConnection:
-    connection = shop.database({})
+    """One for all databases, whose tables have different names."""
+    connection = duckdb.connect()
+    for one in spec.DATABASES.values():
+        one.connect({}, connection)
     connection.execute("SET threads = 1")  # faster on tables this small
     return connection
 
 
 @cache
-def catalog(ledger: str) -> Catalog:
-    policy = read_policy(POLICIES[ledger])
+def catalog(ledger: str, name: str = "shop") -> Catalog:
+    one = spec.DATABASES[name]
+    policy = read_policy(one.undeclared() if ledger == "undeclared" else one.policy(accounting=ledger))
     with DuckDB(engine()).snapshot() as snapshot:
         return build(policy, snapshot.schemas(policy.tables))
 
 
+class Part(str):
+    """A release of a statement that has several."""
+
+    tree: exp.Query
+
+
+def parts(query: str, name: str) -> list[str]:
+    """The releases of a statement: itself, if it is one."""
+    known, found = catalog("gdp", name), dict[str, Part]()
+
+    def note(parsed: Parsed, *rest: Any, **named: Any) -> Plan:
+        if len(rest) > 4:  # one part of several
+            part = Part(f"{query} -- {parsed.tree.sql('duckdb')}")
+            part.tree = parsed.tree.copy()
+            found[str(part)] = part
+        return release(parsed, *rest, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "release", note)
+        made = compile(query, known, Fraction(1), Fraction(1, 10**8))
+    return [query] if isinstance(made, Plan) else list(found.values())
+
+
+def read(query: str) -> Parsed:
+    return Parsed(query.tree.copy()) if isinstance(query, Part) else parse(query)
+
+
 @cache
-def stages(query: str, ledger: str) -> tuple[Plan, str, str, str]:
+def stages(query: str, ledger: str, name: str = "shop") -> tuple[Plan, str, str, str]:
     """The plan, the tracked relation's SQL and person, and the SQL for each person's limited vector."""
-    known = catalog(ledger)
-    tracked = track(resolve(parse(query), known), known)
+    known = catalog(ledger, name)
+    tracked = track(resolve(read(query), known), known)
     norm = (Laplace if ledger == "pure" else Gaussian).norm
     limited = limit(split(tracked, {}, norm), known, norm)
     vector = exp.select("*").from_(exp.Table(this=exp.to_identifier("limited", quoted=True)))
-    plan = compile(query, known, Fraction(1), Fraction(1, 10**8))
+    plan = release(read(query), known, Fraction(1), Fraction(1, 10**8))
     if plan.noise:
         vector.set("with_", limited.inner.args["with_"].copy())
     else:  # public keys and nothing else: nobody adds anything, and no table is read
@@ -123,13 +153,15 @@ def stages(query: str, ledger: str) -> tuple[Plan, str, str, str]:
     return plan, select(tracked.relation).sql("duckdb"), tracked.person, vector.sql("duckdb")
 
 
+@cache
+def releases(name: str) -> list[str]:
+    """What is asked of a database, release by release."""
+    return [part for query in QUERIES[name] for part in parts(query, name)]
+
+
 def bag(sql: str) -> Counter[tuple[Any, ...]]:
     """All rows as a multiset; NaN equals NaN, and -0.0 differs from 0.0."""
     return Counter(tuple(map(repr, row)) for row in engine().execute(sql).fetchall())
-
-
-def persons(rows: shop.Rows) -> list[int]:
-    return sorted({row[0] for row in rows["customer"] if row[0] is not None})
 
 
 def exact(plan: Plan) -> dict[tuple[Any, ...], tuple[int, ...]]:
@@ -170,46 +202,56 @@ def assert_within(plan: Plan, whole: Exact, smaller: Exact) -> None:
         assert set(smaller) <= set(whole) and all(whole[key][0] == 1 for key in whole if key not in smaller)
 
 
+OTHERS = [name for name in spec.DATABASES if name != "shop"]
+
+
 def few(first: int, rest: int) -> list[Any]:
     """Seeds: one for every run, and more for the long one."""
     return [first, *(pytest.param(first + i, marks=pytest.mark.long) for i in range(1, rest))]
 
 
 @pytest.mark.parametrize("seed", few(0, 4))
-def test_locality(seed: int) -> None:
+@pytest.mark.parametrize("name", spec.DATABASES)
+def test_locality(name: str, seed: int) -> None:
     """R(D) is the disjoint union of R(D|p), and nothing else: neither rows of nobody nor of two persons at once."""
-    rows = shop.wild(seed)
-    shop.fill(engine(), rows)
-    relations = [stages(query, "gdp")[1] for query in QUERIES]
+    one, queries = spec.DATABASES[name], releases(name)
+    rows = one.wild(seed)
+    one.fill(engine(), rows)
+    relations = [stages(query, "gdp", name)[1] for query in queries]
     wholes = [bag(relation) for relation in relations]
-    parts: list[Counter[tuple[Any, ...]]] = [Counter() for _ in QUERIES]
-    for person in persons(rows):
-        shop.fill(engine(), shop.only(rows, [person]))
+    parts: list[Counter[tuple[Any, ...]]] = [Counter() for _ in queries]
+    for person in one.persons(rows):
+        one.fill(engine(), one.only(rows, [person]))
         for part, relation in zip(parts, relations, strict=True):
             part.update(bag(relation))
-    for query, whole, part in zip(QUERIES, wholes, parts, strict=True):
+    for query, whole, part in zip(queries, wholes, parts, strict=True):
         assert whole == part, query
-    shop.fill(engine(), {})
+    one.fill(engine(), {})
     assert not any(bag(relation) for relation in relations)
 
 
-PAIRS = [(100, "gdp"), (101, "gdp"), (102, "pure")]
-MORE = [pytest.param(seed, ledger, marks=pytest.mark.long) for seed in range(103, 109) for ledger in ("gdp", "pure")]
+SOME = 4  # persons that are removed from the other databases
+PAIRS = [("shop", 100, "gdp"), ("shop", 101, "gdp"), ("shop", 102, "pure"), *((name, 100, "gdp") for name in OTHERS)]
+MORE = [(name, seed, ledger) for name in spec.DATABASES for seed in range(103, 109) for ledger in ("gdp", "pure")]
 
 
-@pytest.mark.parametrize(("seed", "ledger"), [*PAIRS, *MORE])
-def test_sensitivity(seed: int, ledger: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "seed", "ledger"), [*PAIRS, *(pytest.param(*case, marks=pytest.mark.long) for case in MORE)]
+)
+def test_sensitivity(name: str, seed: int, ledger: str) -> None:
     """Contributions, and with every person removed the exact integers and everyone else's vectors."""
-    rows = shop.wild(seed)
-    shop.fill(engine(), rows)
-    compiled = [stages(query, ledger) for query in QUERIES]
+    one, queries = spec.DATABASES[name], releases(name)
+    rows = one.wild(seed)
+    one.fill(engine(), rows)
+    compiled = [stages(query, ledger, name) for query in queries]
     wholes = [(exact(plan), bag(vector)) for plan, _, _, vector in compiled]
-    for person in persons(rows):
-        shop.fill(engine(), shop.without(rows, person))
-        for query, (plan, _, _, vector), (whole, vectors) in zip(QUERIES, compiled, wholes, strict=True):
+    persons = one.persons(rows)
+    for person in persons if name == "shop" else random.Random(seed).sample(persons, SOME):
+        one.fill(engine(), one.without(rows, person))
+        for query, (plan, _, _, vector), (whole, vectors) in zip(queries, compiled, wholes, strict=True):
             smaller = exact(plan)
             assert_within(plan, whole, smaller)
-            if seed != PAIRS[0][0]:  # the vectors are made in the same way for all
+            if seed != PAIRS[0][1]:  # the vectors are made in the same way for all
                 continue
             others = bag(vector)
             assert all(row[0] == repr(person) for row in (vectors - others)), query
@@ -219,20 +261,17 @@ def test_sensitivity(seed: int, ledger: str) -> None:
 @pytest.mark.parametrize("ledger", ["gdp", pytest.param("pure", marks=pytest.mark.long)])
 def test_replacing(ledger: str) -> None:
     """Two databases that lack one person each are neighbours by replacement: they are `swap` times as far apart at the most."""
-    rows, known = (
-        shop.wild(200),
-        read_policy({**LEDGERS[ledger], "budget": {**LEDGERS[ledger]["budget"], "neighbours": "replace"}}),
-    )
+    rows, known = (shop.wild(200), read_policy(shop.policy(accounting=ledger, neighbours="replace")))
     with DuckDB(engine()).snapshot() as snapshot:
         replacing = build(known, snapshot.schemas(known.tables))
-    plans = [compile(query, replacing, Fraction(1), Fraction(1, 10**8)) for query in QUERIES]
+    plans = [release(read(query), replacing, Fraction(1), Fraction(1, 10**8)) for query in releases("shop")]
     kind = Laplace if ledger == "pure" else Gaussian
-    for query, plan in zip(QUERIES, plans, strict=True):
+    for query, plan in zip(releases("shop"), plans, strict=True):
         one = stages(query, ledger)[0]
         assert plan.inner == one.inner and plan.charge.amount == pytest.approx(one.charge.amount, rel=1e-9)
         assert [m.sensitivity for m in plan.noises] == [kind.swap * m.sensitivity for m in one.noises]
     found: list[list[Exact]] = []
-    for person in persons(rows):
+    for person in shop.SHOP.persons(rows):
         shop.fill(engine(), shop.without(rows, person))
         found.append([exact(plan) for plan in plans])
     for first, second in pairwise(found):
@@ -267,7 +306,7 @@ def test_ladders(seed: int) -> None:
     rows = shop.wild(seed)
     rungs = random.Random(seed)
     shop.fill(engine(), rows)
-    plans = [compile(query, catalog("undeclared"), Fraction(1), Fraction(1, 10**8)) for query in LADDERS]
+    plans = [release(parse(query), catalog("undeclared"), Fraction(1), Fraction(1, 10**8)) for query in LADDERS]
     chosen = []
     for plan in plans:
         assert plan.then is not None and len({unknown.what for unknown in plan.unknowns}) > 1
@@ -275,7 +314,7 @@ def test_ladders(seed: int) -> None:
         assert chosen[-1].charge == plan.charge
     wholes = [(engine().execute(p.climb).fetchall(), exact(c)) for p, c in zip(plans, chosen, strict=True)]
     lacking: dict[str, list[Any]] = {}
-    for person in persons(rows):
+    for person in shop.SHOP.persons(rows):
         shop.fill(engine(), shop.without(rows, person))
         for plan, after, (scores, whole) in zip(plans, chosen, wholes, strict=True):
             without = engine().execute(plan.climb).fetchall()
@@ -291,22 +330,25 @@ def test_ladders(seed: int) -> None:
 
 def test_there_are_enough_neighbours() -> None:
     """The suite promises ten thousand pairs of a query and a neighbouring database."""
-    assert sum(len(persons(shop.wild(seed))) for seed, _ in PAIRS) * len(QUERIES) >= 10_000
+    found = [len(shop.SHOP.persons(shop.wild(seed))) if name == "shop" else SOME for name, seed, _ in PAIRS]
+    assert sum(n * len(releases(name)) for n, (name, _, _) in zip(found, PAIRS, strict=True)) >= 10_000
 
 
-@pytest.mark.parametrize("query", QUERIES)
-def test_order_and_threads(query: str) -> None:
+@pytest.mark.parametrize("name", spec.DATABASES)
+def test_order_and_threads(name: str) -> None:
     """The exact integers are a function of the bag: permuted rows and 1, 4 or 8 threads change nothing."""
-    plan, _, _, vector = stages(query, "gdp")
-    rows = shop.wild(7, persons=20)
-    results = set()
-    for threads in (1, 4, 8):
+    one = spec.DATABASES[name]
+    compiled = [stages(query, "gdp", name) for query in releases(name)]
+    rows = one.wild(7, persons=20)
+    results = []
+    for threads in (1, 4, 8) if name == "shop" else (1, 4):
         shuffled = {table: random.Random(threads).sample(found, len(found)) for table, found in rows.items()}
-        shop.fill(engine(), shuffled)
+        one.fill(engine(), shuffled)
         engine().execute(f"SET threads = {threads}")
-        results.add((frozenset(exact(plan).items()), frozenset(bag(vector).items())))
+        results.append([(exact(plan), bag(vector)) for plan, _, _, vector in compiled])
     engine().execute("SET threads = 1")
-    assert len(results) == 1
+    for query, first, *others in zip(releases(name), *results, strict=True):
+        assert all(other == first for other in others), query
 
 
 def test_root_is_never_below_the_norm() -> None:

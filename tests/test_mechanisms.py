@@ -5,6 +5,7 @@ as many draws, rejects noise whose scale is off by 2 % (1 % in the long tests), 
 more than five of its standard deviations above the threshold.
 """
 
+import inspect
 import math
 import subprocess
 import sys
@@ -14,14 +15,15 @@ from typing import Any, Literal
 import duckdb
 import numpy as np
 import pytest
+from fits import FALSE_ALARM, fit_draws
 
-from dpsql._native import Noisy, add_noise, add_truncated
+from dpsql import _native
+from dpsql._native import Noisy, add_noise, add_truncated, flips, words_drawn
 from dpsql.accountant import delta_of_mu
 from dpsql.mechanisms import Gaussian, Laplace
 
 Mechanism = Literal["laplace", "sliced_laplace", "gaussian"]
 MECHANISMS: tuple[Mechanism, ...] = ("laplace", "sliced_laplace", "gaussian")
-FALSE_ALARM = 1e-9
 SILENT = 2.0**-200  # noise of this scale is zero, but for one draw in exp(2^190)
 
 
@@ -49,23 +51,7 @@ def at_most(mechanism: Mechanism, scale: float) -> Callable[[float], float]:
 
 
 def p_value(draws: np.ndarray, mechanism: Mechanism, scale: float) -> float:
-    """The G-test over some 200 cells, each with 20 or more draws expected, narrow in the tails as well."""
-    n, below = len(draws), at_most(mechanism, scale)
-    ends, shares = [], [0.0]
-    for k in np.unique(np.round(scale * np.linspace(-30, 30, 20_001))):
-        share = below(k)
-        needed = max(20 / n, min(share, 1 - share) / 10)
-        if share - shares[-1] >= needed and 1 - share >= 20 / n:
-            ends.append(k)
-            shares.append(share)
-    expected = n * np.diff([*shares, 1.0])
-    seen = np.bincount(np.searchsorted(ends, draws), minlength=len(expected))
-    assert expected.min() >= 20 and len(expected) >= 3
-    g = 2 * float(np.sum(seen * np.log(np.maximum(seen, 1) / expected)))
-    # The tail of chi-square, by the Wilson-Hilferty transformation.
-    unit = 2 / (9 * (len(expected) - 1))
-    z = ((max(g, 0.0) / (len(expected) - 1)) ** (1 / 3) - (1 - unit)) / math.sqrt(unit)
-    return math.erfc(z / math.sqrt(2)) / 2
+    return fit_draws(draws, at_most(mechanism, scale), scale)
 
 
 @pytest.mark.parametrize(
@@ -134,18 +120,20 @@ def test_calls_and_columns_differ(mechanism: Mechanism) -> None:
     assert len(np.unique(np.concatenate(drawn))) > 390
 
 
-def test_a_fork_draws_its_own() -> None:
-    script = """
+@pytest.mark.parametrize(("n", "first", "second"), [(20, 1e6, 1e9), (400_000, 30.0, 30.0)])
+def test_a_fork_draws_its_own(n: int, first: float, second: float) -> None:
+    """Also where threads drew for the parent and both use its table of this scale."""
+    script = f"""
 import os, sys, duckdb
 from dpsql._native import add_noise
-zeros = duckdb.connect(config={"threads": 1}).sql("SELECT 0::HUGEINT AS v FROM range(20)")
-zeros = add_noise(zeros, "laplace", [1e6])
+zeros = duckdb.connect(config={{"threads": 1}}).sql("SELECT 0::HUGEINT AS v FROM range({n})")
+zeros = add_noise(zeros, "laplace", [{first}])
 child = os.fork()
 if child:
     os.waitpid(child, 0)
-connection = duckdb.connect(config={"threads": 1})
-connection.register("noisy", add_noise(zeros, "laplace", [1e9]))
-print(connection.sql("SELECT v::BIGINT FROM noisy").fetchall(), flush=True)
+connection = duckdb.connect(config={{"threads": 1}})
+connection.register("noisy", add_noise(zeros, "laplace", [{second}]))
+print(connection.sql("SELECT v::BIGINT FROM noisy LIMIT 1000").fetchall(), flush=True)
 os._exit(0)
 """
     command = [sys.executable, "-c", script]
@@ -225,6 +213,62 @@ def test_truncated(scale: float, bound: int) -> None:
     p = weights / weights.sum()
     seen = np.bincount(drawn + bound, minlength=len(p))
     assert (abs(seen - n * p) <= 6.2 * np.sqrt(n * p * (1 - p)) + 1e-6).all()
+
+
+@pytest.mark.parametrize("exponent", [-200, -40, 20, 50, 60, 100])
+def test_extremes_of_truncated(exponent: int) -> None:
+    drawn = values(add_truncated(exact("SELECT 0::HUGEINT AS v FROM range(2000)"), 2.0**exponent, 2**40))
+    assert abs(drawn).max() <= 2**40
+    if exponent < 0:
+        assert (drawn == 0).all()
+    else:  # of a scale far above the bound the distribution is uniform
+        median = np.median(abs(drawn)) / min(0.69 * 2.0**exponent, 2.0**39)
+        assert 0.7 < median < 1.4
+    for scale in (math.nan, -1.0, 0.0):
+        with pytest.raises(ValueError, match="noise scale must lie"):
+            add_truncated(exact("SELECT 0::HUGEINT AS v"), scale, 1)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_largest_scales(mechanism: Mechanism) -> None:
+    """Noise beyond 64 bits is exact as well: its low bits are fair, its size is that of the scale."""
+    for exponent in (60, 100):
+        connection = duckdb.connect()
+        connection.register(
+            "noisy", add_noise(exact("SELECT 0::HUGEINT AS v FROM range(2000)"), mechanism, [2.0**exponent])
+        )
+        drawn = [int(v) for (v,) in connection.sql("SELECT v::HUGEINT FROM noisy").fetchall()]
+        assert 0.5 < sorted(map(abs, drawn))[1000] / 2.0**exponent < 0.9
+        assert all(abs(sum(v >> bit & 1 for v in drawn) - 1000) < 6.2 * math.sqrt(500) for bit in (0, 1, 31))
+
+
+def test_what_does_not_fit_draws_nothing() -> None:
+    """A value that is too large in the last row of the last column is found before the first word is drawn."""
+    rows = "SELECT 1::HUGEINT AS v, CASE WHEN i < 999 THEN 1 ELSE {} END::HUGEINT AS w FROM range(1000) t(i)"
+    table = exact(rows.format(2**121)).to_arrow_table()
+    before = words_drawn()
+    for mechanism in MECHANISMS:
+        with pytest.raises(ValueError, match="larger than 2"):
+            add_noise(table, mechanism, [1.0, 1.0])
+    assert words_drawn() == before
+    add_noise(exact(rows.format(1)).to_arrow_table(), "laplace", [1.0, 1.0])
+    assert words_drawn() >= before + 1000  # half a word each, from a table that is kept
+
+
+def test_words_are_counted() -> None:
+    before = words_drawn()
+    flips(1, 3, 1000)
+    assert before + 1000 <= words_drawn() < before + 1002
+
+
+def test_no_seed() -> None:
+    """No function has a parameter for a seed, and none takes one that it does not name."""
+    functions = [name for name in _native.__all__ if name != "Noisy"]
+    assert len(functions) >= 9
+    for name in functions:
+        signature = inspect.signature(getattr(_native, name))
+        assert not {"seed", "rng", "random", "key", "state", "bits"} & set(signature.parameters)
+        assert all(p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in signature.parameters.values())
 
 
 def test_bad_bound() -> None:

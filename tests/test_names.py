@@ -10,6 +10,7 @@ import pytest
 import dpsql
 from dpsql.catalog import fold
 from dpsql.functions import FUNCTIONS, NAMES
+from dpsql.passes.label import KEYWORDS
 
 # How the engine names what stands in a query as a sign or as words.
 SIGNS = {
@@ -146,3 +147,9 @@ def test_what_is_not_listed_is_refused(count: int, session: dpsql.Session) -> No
                 call = f"{spelled}({', '.join([argument] * count)})"
                 with pytest.raises(dpsql.Refused):
                     session.explain(query.format(call))
+
+
+def test_keywords_are_the_engines() -> None:
+    """Names of columns and functions that the engine quotes, as these are among its words."""
+    found = duckdb.sql("SELECT keyword_name FROM duckdb_keywords()").fetchall()
+    assert {word for (word,) in found} == KEYWORDS

@@ -21,7 +21,7 @@ def db() -> dpsql.Session:
     return dpsql.connect(shop.database(shop.clean()), policy=shop.policy(), ledger=":memory:")
 
 
-@pytest.mark.parametrize("one", [one for one in spec.every() if not one.refused], ids=str)
+@pytest.mark.parametrize("one", [one for one in spec.every("shop") if not one.refused], ids=str)
 def test_every_spec_can_be_rehearsed(db: dpsql.Session, one: spec.Spec) -> None:
     answer, explained = db.rehearse(one.query), db.explain(one.query)
     if explained.plan.then is None:
@@ -32,7 +32,7 @@ def test_every_spec_can_be_rehearsed(db: dpsql.Session, one: spec.Spec) -> None:
 
 
 def test_refusals_are_the_same(db: dpsql.Session) -> None:
-    for one in spec.every():
+    for one in spec.every("shop"):
         if one.refused:
             with pytest.raises(dpsql.Refused) as real:
                 db.sql(one.query)

@@ -182,8 +182,8 @@ def test_other_refusals_of_a_call() -> None:
     with pytest.raises(dpsql.Refused, match="delta_missing"):
         pure.sql("SELECT country, count(*) FROM orders GROUP BY country")
     with pytest.raises(dpsql.Refused, match="noise_too_large"):
-        huge = {**shop.POLICY["tables"]["orders"], "max_rows_contributed": 2**31 - 1}
-        wide = {**shop.policy(), "tables": {**shop.POLICY["tables"], "orders": huge}}
+        huge = {**shop.POLICY["orders"], "max_rows_contributed": 2**31 - 1}
+        wide = {**shop.policy(), "tables": {**shop.POLICY, "orders": huge}}
         dpsql.connect(connection, policy=wide, ledger=":memory:").sql(
             "SELECT sum(weight) FROM orders", epsilon=1e-9, delta=1e-30
         )

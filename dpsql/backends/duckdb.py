@@ -47,6 +47,8 @@ STEPS = frozenset(  # some have the number of their block behind them
 )
 
 
+SIGNS = frozenset([*OPERATORS, "<<", ">>", "~", "**", "^"])  # above the noise, as signs and not by their names
+TABLES = ("range", "generate_series", "unnest")  # functions in FROM that may stand above the noise
 HERE = "SELECT system.main.current_database(), system.main.current_schema()"
 
 
@@ -188,10 +190,24 @@ class Snapshot:
         """The exact integers of a plan's query as an Arrow stream; to be read before the snapshot ends."""
         return self._connection.sql(sql)
 
+    def public(self, path: str) -> Stream:
+        """A public table as an Arrow stream; to be read before the snapshot ends."""
+        return Stream(self._connection.sql(f"SELECT * FROM {path}"))
+
     def interrupt(self) -> None:
         """End the query that runs now, from another thread."""
         with suppress(duckdb.Error):
             self._connection.interrupt()
+
+
+class Stream:
+    """Rows of one instance for another: a relation itself could be read only where it is."""
+
+    def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
+        self._relation = relation
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._relation.__arrow_c_stream__(requested_schema)
 
 
 def refuse_settings(connection: duckdb.DuckDBPyConnection) -> None:
@@ -240,6 +256,13 @@ class Shadow:
         self._empty: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
 
+    def columns(self) -> dict[str, str]:
+        """For each table its columns, as CREATE TABLE has them."""
+        return {
+            name: ", ".join(f"{quoted(column)} {type_}" for column, type_, _, _ in schema.columns)
+            for name, schema in self._schemas.items()
+        }
+
     def twin(self) -> duckdb.DuckDBPyConnection:
         """A new one. Its tables have the names and the types of the real ones, and no rows."""
         connection = duckdb.connect(":memory:", config=CONFIG)
@@ -278,7 +301,6 @@ class Shadow:
             expected[plan.climb] = sum(len(unknown.rungs) for unknown in plan.unknowns)
         if isinstance(plan.keys, PublicKeys):
             self._distinct(plan.keys)
-        finishes(plan.outer)
         for sql, size in expected.items():
             tree = reads(sql)
             if tree.get("error"):
@@ -300,6 +322,9 @@ class Shadow:
                 raise AssertionError("the generated SQL does not give one row for each key")
 
 
+OUTSIDE = "^version$|^current_|_sql$|_plan$|^finalize$|^combine$|aggregate_state|^alias$|^index_key$|log_message"
+
+
 @cache
 def repeatable() -> Mapping[str, str]:
     """The functions of which the same arguments always give the same result, and of what kind each is."""
@@ -309,14 +334,27 @@ def repeatable() -> Mapping[str, str]:
             "WHERE stability = 'CONSISTENT' OR (function_type = 'macro' AND regexp_matches(function_name, '^(list|array)_'))"
         )
         kinds: dict[str, str] = dict(found.fetchall())
-    return {name: kind for name, kind in kinds.items() if not re.search("^version$|^current_|_sql$", name)}
+    return {name: kind for name, kind in kinds.items() if re.match("[a-z]", name) and not re.search(OUTSIDE, name)}
 
 
-def finishes(outer: str) -> None:
+def finishes(outer: str, aggregating: bool = False) -> None:
     """Refuse functions above the noise that are not the engine's, or that would tell more than their arguments do."""
-    for node in nodes(reads(outer)):
+    tree = reads(outer)
+    if tree.get("error") or len(tree["statements"]) != 1:
+        raise Refused("engine_cannot", "the engine cannot read what would finish this query", "Simplify it.")
+    for node in nodes(tree):
+        if node.get("type") == "TABLE_FUNCTION" and (
+            not aggregating or fold(node["function"]["function_name"]) not in TABLES
+        ):
+            raise Refused("not_supported", "a function in FROM that is not supported", "Use range or unnest.")
+        if not aggregating and (
+            node.get("class") == "SUBQUERY" or (node.get("type") == "BASE_TABLE" and node["table_name"] != "released")
+        ):
+            raise AssertionError("what finishes a release reads something else than it")
         word = fold(node.get("function_name") or "")
-        if node.get("class") in ("FUNCTION", "WINDOW") and word not in CALLS:
+        if node.get("class") in ("FUNCTION", "WINDOW") and not (
+            (word in CALLS and re.match("[a-z]", word)) or (word in SIGNS and node.get("is_operator"))
+        ):
             kind = repeatable().get(word)
             if kind is None:
                 near = get_close_matches(word, repeatable(), 1)
@@ -325,7 +363,7 @@ def finishes(outer: str) -> None:
                     f"there is no function {word}() that may be used here",
                     f"Did you mean {near[0]}()?" if near else "See DuckDB's list of functions.",
                 )
-            if kind in ("aggregate", "window") and node["class"] == "FUNCTION":
+            if kind in ("aggregate", "window") and node["class"] == "FUNCTION" and not aggregating:
                 raise Refused("not_supported", f"{word}() stands without OVER", "Write OVER () behind it.")
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dpsql.functions.casts import CASTS
 from dpsql.functions.dates import DATES, PARTS, since
-from dpsql.functions.facts import Facts, Function, Range, again, cast, mismatch, paren, to_type
+from dpsql.functions.facts import Facts, Function, Range, again, cast, holds, mismatch, paren, to_type
 from dpsql.functions.lists import LISTS, element
 from dpsql.functions.logic import LOGIC
 from dpsql.functions.numbers import NUMBERS
@@ -55,6 +55,7 @@ __all__ = [
     "again",
     "cast",
     "element",
+    "holds",
     "mismatch",
     "paren",
     "since",

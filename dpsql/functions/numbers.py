@@ -104,17 +104,19 @@ def whole(name: str, node: type[exp.Binary], alias: str) -> Function:
         else:
             size, least = max(map(abs, a.range)), min(max(map(abs, a.range)), max(map(abs, b.range)))
             quotient, remainder = (-size, size), (-least, least)
-        # The engine's remainder raises where the quotient overflows (-128 % -1), so the type has to hold both.
-        size = a.bulk + b.bulk
-        type_ = fitting(name, 0, (-size, size), [a.type, b.type])
         range_ = quotient if name == "//" else remainder
+        size = a.bulk + b.bulk
+        type_ = fitting(name, 0, range_, [a.type, b.type, fitting(name, 0, (-size, size), [a.type, b.type])])
         return Facts(type_, a.nullable or b.nullable or has_zero(b), range_, a.declared and b.declared, size)
 
     def total(sides: Sides, arguments: Sequence[Facts], result: Facts) -> exp.Expr:
-        left, right = (cast(s, a.type, result.type) for s, a in zip(sides, arguments, strict=True))
-        if result.type != DOUBLE and has_zero(arguments[1]):
+        # The engine's remainder raises where the quotient overflows (-128 % -1), so it is computed where both fit.
+        types = [argument.type for argument in arguments]
+        wide = result.type if result.range is None else fitting(name, 0, (-result.bulk, result.bulk), types)
+        left, right = (cast(s, t, wide) for s, t in zip(sides, types, strict=True))
+        if wide != DOUBLE and has_zero(arguments[1]):
             right = when((exp.NEQ(this=right, expression=exp.Literal.number(0)), again(right)))
-        return binary(node)((left, right))
+        return cast(binary(node)((left, right)), wide, result.type)
 
     return Function(name, facts, total, binary(node), range(2, 3), (alias,))
 

@@ -344,11 +344,13 @@ def extracted(arguments: Sequence[Facts]) -> Facts:
 
 
 def substituted(arguments: Sequence[Facts]) -> Facts:
-    new = str(arguments[2].constant)
-    if "\\" in new:
-        raise constant_needed("regexp_replace", "a replacement without \\", "References to groups are not supported.")
+    """Matches do not overlap, so all that a group matched is no longer than the text: it grows by one text for each `\\1`."""
+    new, groups = str(arguments[2].constant), check_pattern("regexp_replace", str(arguments[1].constant))
+    found = [int(digit) for digit in re.findall(r"\\([0-9])", new)]
+    if new.count("\\") > len(found) or any(group > groups for group in found):
+        raise constant_needed("regexp_replace", "a replacement with groups of its pattern", r"Write \1 for the first.")
     everywhere = len(arguments) > 3 and "g" in str(arguments[3].constant)
-    return grown(arguments, (arguments[0].growth + 1) * (1 + len(new.encode()) * everywhere))
+    return grown(arguments, (arguments[0].growth + 1) * (1 + len(found) + len(new.encode()) * everywhere))
 
 
 TEXT = (

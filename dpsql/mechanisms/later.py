@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -48,3 +48,9 @@ class Later:
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Later:
         return cls(record["guarantee"], Fraction(record["loss"]), Fraction(record["delta"]))
+
+
+def together(several: Sequence[Later]) -> Later:
+    """What several may cost: losses add up, and so do deltas."""
+    loss, delta = (sum(parts, Fraction(0)) for parts in zip(*((one.loss, one.delta) for one in several), strict=True))
+    return Later(several[0].guarantee, loss, delta)

@@ -21,7 +21,14 @@ SHARE_OF_LADDERS = Fraction(20, 100)
 MAX_SCALE = 2.0**90  # in grid units; sums and noise together must fit 38 digits
 
 
-def allot(climbed: Climbed, catalog: Catalog, epsilon: Fraction, delta: Fraction) -> Plan:
+def allot(
+    climbed: Climbed,
+    catalog: Catalog,
+    epsilon: Fraction,
+    delta: Fraction,
+    part: Fraction = Fraction(1),
+    waiting: bool = False,
+) -> Plan:
     """Calibrate one noise for the whole vector of the statement.
 
     Needs:   one person adds to block i, or takes from it, non-negative numbers of norm at most sensitivities[i]
@@ -34,7 +41,10 @@ def allot(climbed: Climbed, catalog: Catalog, epsilon: Fraction, delta: Fraction
              vectors are `swap` times as far apart as one is long, and so is each sensitivity; the threshold and the ladder
              stay (`Threshold`, `Ladder`). The charge is computed from what is sampled. Limits that are not declared are
              released before, from a part of their own; that choice and the noise compose adaptively, and the charge is
-             what both may cost at the most, whichever limits are chosen
+             what both may cost at the most, whichever limits are chosen. One of several releases gets a `part` of the
+             loss that (epsilon, delta) allow, and of the delta of thresholds, whether or not it has private keys: so
+             all parts together lose no more than one release that has. A release that is `waiting` for the values of
+             another is charged in the same way as one that waits for its limits
     Checked: test_allot, test_record_play (the same on every database)
     """
     limited = climbed.limited
@@ -48,10 +58,11 @@ def allot(climbed: Climbed, catalog: Catalog, epsilon: Fraction, delta: Fraction
             "groups that are not declared can only be shown at a delta, and there is none",
             "Ask the owner to declare the domain of the column, or a delta in [budget].",
         )
-    noise_delta = delta - delta * SHARE_OF_KEYS["delta"] if private else delta
+    noise_delta = delta - delta * SHARE_OF_KEYS["delta"] if private or part != 1 else delta
+    key_delta = (delta if pure else delta - noise_delta) * part
     mechanisms: tuple[Mechanism, ...]
     threshold = None
-    whole = epsilon if pure else Fraction(mu_of(epsilon, noise_delta)) ** 2
+    whole = part * (epsilon if pure else Fraction(mu_of(epsilon, noise_delta)) ** 2)
     ladder, rest = None, whole
     if limited.unknowns:
         ladder = Ladder.calibrate(whole * SHARE_OF_LADDERS / len(limited.unknowns), "epsilon" if pure else "mu^2")
@@ -65,24 +76,21 @@ def allot(climbed: Climbed, catalog: Catalog, epsilon: Fraction, delta: Fraction
         mechanisms = Laplace.calibrate(sensitivities, rest * (1 - share))
         if private:
             (noise,) = Laplace.calibrate([apart * limited.max_groups], rest * share)
-            threshold = Threshold.calibrate(bounded(noise), limited.max_groups, delta)
+            threshold = Threshold.calibrate(bounded(noise), limited.max_groups, key_delta)
     else:
         mechanisms = Gaussian.calibrate(sensitivities, math.sqrt(rest * (1 - share)))
         if private:
             (persons,) = Gaussian.calibrate([apart * root_of(limited.max_groups, 2)], math.sqrt(rest * share))
-            threshold = Threshold.calibrate(bounded(persons), limited.max_groups, delta - noise_delta)
+            threshold = Threshold.calibrate(bounded(persons), limited.max_groups, key_delta)
     for mechanism in mechanisms:
         bounded(mechanism)
     drawn = (*mechanisms, *([threshold] if threshold else []))
     sampled: tuple[Sampled, ...] = drawn
-    if ladder is not None:  # charged before the limits are known: the same for each of them
-        later = Later(
-            (Laplace if pure else Gaussian).guarantee,
-            rest,
-            (delta if pure else delta - noise_delta) if private else Fraction(0),
-        )
+    if ladder is not None or waiting:  # charged before they are known: the same for each of them
+        loss, reserve = (whole, key_delta) if waiting else (rest, key_delta if private else Fraction(0))
+        later = Later((Laplace if pure else Gaussian).guarantee, loss, reserve)
         assert later.covers(drawn)
-        sampled = (*[ladder] * len(limited.unknowns), later)
+        sampled = (*([ladder] * len(limited.unknowns) if ladder is not None and not waiting else []), later)
     charge = cost(sampled, CURRENCIES[catalog.policy.budget.accounting])
     top = [s.table for s in scans(split.tracked.relation)]
     hidden = (

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
+
+from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.algebra import Literal, constant
@@ -87,6 +89,34 @@ def typed(name: str, value: Any, position: int) -> Literal:
         "For NULL write x IS NULL." if value is None else ACCEPTED,
         position,
     )
+
+
+def written(tree: exp.Query, constants: Mapping[str, Literal]) -> exp.Query:
+    """The statement with its parameters written into it."""
+    for node in list(tree.find_all(exp.Placeholder)):
+        node.replace(spelt(constants[fold(node.name)].value))
+    return tree
+
+
+def spelt(value: Any) -> exp.Expr:
+    """A constant as it would be written."""
+    match value:
+        case None:
+            return exp.Anonymous(this="nullif", expressions=[exp.Literal.number(1), exp.Literal.number(1)])
+        case datetime.date():
+            kind = "TIMESTAMP" if isinstance(value, datetime.datetime) else "DATE"
+            return exp.Cast(this=exp.Literal.string(str(value)), to=exp.DataType.build(kind, dialect="duckdb"))
+        case bool() | str():
+            return exp.convert(value)
+        case float():
+            text = repr(value) if "e" in repr(value) else f"{value!r}e0"
+        case Fraction():
+            with localcontext(prec=60):
+                text = f"{Decimal(value.numerator) / value.denominator:f}"
+        case _:
+            text = f"{value:f}" if isinstance(value, Decimal) else str(value)
+    sign, digits = text.startswith("-"), exp.Literal.number(text.lstrip("-"))
+    return exp.Paren(this=exp.Neg(this=digits)) if sign else digits
 
 
 def decimal(value: Decimal) -> Literal | None:

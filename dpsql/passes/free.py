@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +19,28 @@ NODES = (
     *(exp.Null, exp.Array, exp.Struct, exp.Bracket),
 )
 # Parts of a node that are no values themselves.
-STRUCTURE = (exp.If, exp.Order, exp.Ordered, exp.Where, exp.Distinct, exp.IgnoreNulls, exp.RespectNulls, exp.Slice)
-WRITTEN = (exp.DataType, exp.WindowSpec, exp.Identifier, exp.Star, exp.Var)
-# Their rows are in the order of the window's keys alone, and equal ones would come as the engine likes.
-ORDERED = (exp.RowNumber, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue)
-ORDERED_NAMES = {"ntile", "nth_value", "first", "last", "list", "array_agg", "string_agg", "group_concat"}
+STRUCTURE = (
+    exp.If,
+    exp.WindowSpec,
+    exp.Order,
+    exp.Ordered,
+    exp.Where,
+    exp.Distinct,
+    exp.IgnoreNulls,
+    exp.RespectNulls,
+    exp.Slice,
+)
+WRITTEN = (exp.DataType, exp.Identifier, exp.Var)
+# Rows that are equal in a window's order would come as the engine likes: for some functions the window is ordered further;
+# for others, whose frame holds all equal rows, only the values in it.
+BY_PLACE = (exp.RowNumber, exp.Lag, exp.Lead)
+BY_VALUE = (exp.FirstValue, exp.LastValue)
+VALUE_NAMES = {"nth_value", "first", "last", "list", "array_agg", "any_value", "arbitrary"}
+# A short text with one of these in it could take all memory or time; printf and format have widths in theirs.
+GROWING = frozenset(
+    "repeat range generate_series lpad rpad list_resize array_resize levenshtein editdist3 damerau_levenshtein".split()  # noqa: SIM905
+) | {"array_repeat", "list_repeat", "list_cosine_distance", "combinations", "permutations"}
+FORMATS = {"printf", "format"}
 # Aggregates of the engine over persons, which must not be mistaken for functions of released values.
 OVER_PERSONS = frozenset(
     "median mode quantile quantile_cont quantile_disc string_agg group_concat list array_agg first last any_value "  # noqa: SIM905
@@ -52,8 +70,10 @@ def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
         refuse(
             "not_supported", f"{describe(node)} is not supported here", "See the README for what is supported.", node
         )
+    if isinstance(node, exp.Anonymous):
+        named(node)
     if (length := interval(node)) is not None:
-        node = exp.Cast(this=exp.Literal.string(length), to=exp.DataType.build("INTERVAL", dialect="duckdb"))
+        node = spelt(length)
     values: list[Expr] = []
 
     def outline(part: Any, called: bool = False) -> Any:
@@ -63,10 +83,16 @@ def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
             case exp.Expr() if called or isinstance(part, STRUCTURE):
                 inside = called and isinstance(part, exp.Filter | exp.IgnoreNulls | exp.RespectNulls)
                 return type(part)(**{k: outline(v, inside and k == "this") for k, v in part.args.items()})
-            case exp.Expr() if isinstance(part, WRITTEN):
+            case exp.Star() if not any(part.args.values()) and isinstance(part.parent, exp.Count):
+                return exp.Star()
+            case exp.Expr() if isinstance(part, WRITTEN) and not part.find(exp.Query, exp.Column, exp.Func):
                 return part.copy()
+            case exp.Expr() if (length := interval(part)) is not None:
+                return spelt(length)
             case exp.Expr():
                 values.append(lower(part))
+                if isinstance(part.parent, exp.WindowSpec) and not isinstance(values[-1], Literal):
+                    refuse("not_supported", "a window's frame needs constants", "Write ROWS 6 PRECEDING.", node)
                 if window and any(found.window for found in frees(values[-1])):
                     refuse("not_supported", "a window inside a window is not supported", "Use one of them.", node)
                 return exp.Placeholder(this=str(len(values) - 1))
@@ -75,14 +101,42 @@ def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
 
     tree = type(node)(**{k: outline(v, window and k == "this") for k, v in node.args.items()})
     if window:
-        word = tree.this.this if isinstance(tree.this, exp.Filter | exp.IgnoreNulls | exp.RespectNulls) else tree.this
-        tie = isinstance(word, ORDERED) or (isinstance(word, exp.Anonymous) and fold(word.name) in ORDERED_NAMES)
-        by_rows = isinstance(tree.args.get("spec"), exp.WindowSpec) and tree.args["spec"].args.get("kind") == "ROWS"
-        if tie or by_rows:
-            order = tree.args.get("order") or exp.Order(expressions=[])
-            order.append("expressions", exp.Ordered(this=exp.column("row", quoted=True), desc=False, nulls_first=False))
-            tree.set("order", order)
+        untie(tree)
     return Free(tree, tuple(values), window)
+
+
+def named(node: exp.Anonymous) -> None:
+    """Operators have no names: called by one, DuckDB 2.0.0 does not look at the types of their arguments, and crashes."""
+    word = fold(node.name)
+    if not re.fullmatch("[a-z][a-z0-9_]*", word) or word in GROWING:
+        refuse("function_unknown", f"there is no function {node.name}() that may be used here", "Leave it out.", node)
+    text = node.expressions[0] if node.expressions and word in FORMATS else None
+    if word in FORMATS and (not isinstance(text, exp.Literal) or re.search(r"[0-9]{4}|[*]|\{[^}]*\{", text.name)):
+        hint = "Write printf('%8.2f', x) or format('{:,}', x)."
+        refuse("constant_invalid", f"{word} needs a constant text with small widths", hint, node)
+
+
+def untie(window: exp.Expr) -> None:
+    """Order what is equal by the number of its key."""
+    word = window.this
+    while isinstance(word, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+        word = word.this
+    name = fold(word.name) if isinstance(word, exp.Anonymous) else ""
+    row = exp.Ordered(this=exp.column("row", quoted=True), desc=False, nulls_first=False)
+    terms = [term.copy() for term in window.args["order"].expressions] if window.args.get("order") else []
+    spec = window.args.get("spec")
+    if isinstance(word, BY_PLACE) or name == "ntile" or (spec is not None and spec.args.get("kind") == "ROWS"):
+        window.set("order", exp.Order(expressions=[*terms, row]))
+    elif isinstance(word, BY_VALUE):
+        word.set("this", exp.Order(this=word.this, expressions=[*terms, row]))
+    elif name in VALUE_NAMES:
+        *front, last = word.expressions
+        word.set("expressions", [*front, exp.Order(this=last, expressions=[*terms, row])])
+
+
+def spelt(length: str) -> exp.Cast:
+    """An interval as the engine reads it."""
+    return exp.Cast(this=exp.Literal.string(length), to=exp.DataType.build("INTERVAL", dialect="duckdb"))
 
 
 def frees(expression: Expr | None) -> list[Free]:

@@ -120,6 +120,8 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
             return build("CASE", [lower(condition), value(then, lower), value(otherwise, lower)], node)
         case exp.Like() | exp.ILike() | exp.Escape():
             return like(node, lower)
+        case exp.SimilarTo():
+            return build("regexp_full_match", [lower(part) for part in take(node, "this", "expression")], node)
         case exp.DPipe():
             left, right, _ = take(node, "this", "expression", "safe")
             return build("||", [lower(left), lower(right)], node)
@@ -144,7 +146,12 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
 def build(function: str, arguments: list[Expr], node: exp.Expr) -> Call:
     if function in DATED:
         arguments = dated(arguments, node)
-    match function, [argument.facts.type.kind for argument in arguments]:
+    kinds = [argument.facts.type.kind for argument in arguments]
+    if function in ("concat", "||") and "VARCHAR" in kinds:  # the engine reads numbers and dates as texts there
+        arguments = [
+            a if k == "VARCHAR" else call("CAST", a, constant("VARCHAR")) for a, k in zip(arguments, kinds, strict=True)
+        ]
+    match function, kinds:
         case (("+" | "-"), ["DATE", "INTEGER"]):
             function = f"DATE {function}"
         case "+", ["INTEGER", "DATE"]:
@@ -237,7 +244,7 @@ def case(node: exp.Case, lower: Any) -> Expr:
 
 
 def size(expression: Expr) -> int:
-    return 1 + sum(map(size, expression.arguments)) if isinstance(expression, Call) else 1
+    return 1 + sum(map(size, expression.arguments)) if isinstance(expression, Call | Free) else 1
 
 
 def like(node: exp.Expr, lower: Any) -> Expr:
@@ -328,6 +335,10 @@ def target(to: exp.Expr, node: exp.Expr) -> str:
     if isinstance(to, exp.DataType):
         name, parameters, _ = take(to, "this", "expressions", "nested")
         known = TYPES.get(name)
+        if not all(isinstance(p, exp.DataTypeParam) and isinstance(p.this, exp.Literal) for p in parameters or []):
+            refuse(
+                "not_supported", "a type of this kind is not supported", "Cast to INTEGER, DOUBLE, VARCHAR, DATE.", node
+            )
         sizes = [take(parameter, "this")[0] for parameter in parameters or []]
         if known == "DECIMAL" and 1 <= len(sizes) <= 2 and all(s.this.isdigit() for s in sizes):
             width, scale = int(sizes[0].this), int(sizes[1].this) if len(sizes) > 1 else 0

@@ -71,6 +71,7 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.LTE,
         exp.GT,
         exp.GTE,
+        exp.SimilarTo,
         exp.And,
         exp.Or,
         exp.Not,
@@ -234,7 +235,7 @@ class Marked(DuckDB):
 
 @dataclass(frozen=True)
 class Parsed:
-    tree: exp.Select | exp.Pivot
+    tree: exp.Query | exp.Pivot
     marks: Mapping[str, int] = field(
         default_factory=dict
     )  # the parameters by name, and where each stands first; `?` have numbers for names
@@ -294,6 +295,8 @@ def parse(text: str) -> Parsed:
     (tree,) = statements
     if not isinstance(tree, exp.Select | exp.SetOperation | exp.Pivot):
         raise Refused("select_only", f"{describe(tree)} is not a query", "Only SELECT is answered.")
+    for order in list(tree.find_all(exp.Order)):
+        order_by_all(order)
     for node in tree.walk():
         if type(node) not in NODES:
             hint = next(
@@ -302,21 +305,36 @@ def parse(text: str) -> Parsed:
             raise Refused("not_supported", f"{describe(node)} is not supported", hint, position(node))
         if isinstance(node, exp.Placeholder) and (fold(node.name) not in marks or node.args.keys() - {"this"}):
             raise Refused("syntax", "this is not how a parameter is written", "Write parameters as ?, $1 or $name.")
-    if isinstance(tree, exp.SetOperation):
-        raise Refused(
-            "not_supported", f"{describe(tree)} of two answers is not supported yet", "Ask for them one at a time."
-        )
     for select in tree.find_all(exp.Select):
         write_windows_out(select)
     return Parsed(tree, marks)
 
 
+def order_by_all(order: exp.Order) -> None:
+    """ORDER BY ALL is written out, as the numbers of the SELECT list."""
+    match order.expressions, order.parent:
+        case [exp.Ordered(this=exp.Var(this="ALL")) as term], exp.Select() as select:
+            terms = [term.copy() for _ in select.expressions]
+            for place, each in enumerate(terms, 1):
+                each.set("this", exp.Literal.number(place))
+            order.set("expressions", terms)
+
+
 def write_windows_out(select: exp.Select) -> None:
     """OVER w with WINDOW w AS (...) is OVER (...)."""
     named = {fold(window.name): window for window in select.args.get("windows") or []}
-    for window in select.find_all(exp.Window) if named else ():
-        word = window.args.get("alias")
-        if word is not None and fold(word.name) in named and window.find_ancestor(exp.Select) is select:
+    uses = [window for window in select.find_all(exp.Window) if named and window.args.get("alias") is not None]
+    uses = [window for window in uses if window.find_ancestor(exp.Select) is select]
+    if {fold(window.args["alias"].name) for window in uses} != named.keys():
+        raise Refused("window_unknown", "a window's name stands only in OVER or only in WINDOW", "Check the names.")
+    for window in named.values():
+        if window.args.get("alias") is not None or len(list(window.find_all(exp.Window))) > 1:
+            raise Refused("not_supported", "a window that is made of another is not supported", "Write it out.")
+    if sum(1 for window in uses for _ in named[fold(window.args["alias"].name)].walk()) > MAX_TOKENS:
+        raise Refused("too_long", "the named windows are used too often", "Write them out where they are needed.")
+    for window in uses:
+        word = window.args["alias"]
+        if word is not None:
             meant = named[fold(word.name)].args
             for part in ("partition_by", "order", "spec"):
                 window.set(part, window.args.get(part) or copy.deepcopy(meant.get(part)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from itertools import product
 from typing import Any
@@ -11,6 +12,8 @@ from sqlglot import exp
 from dpsql.catalog import fold
 from dpsql.passes.label import label
 from dpsql.passes.lower import refuse, take
+
+MAX_COLUMNS = 200
 
 
 def unpivot(tree: exp.Expr) -> exp.Expr:
@@ -49,10 +52,20 @@ def pivoted(
             refuse("pivot_needs_values", "PIVOT needs the list of its values", hint, field)
         value, options = take(field, "this", "expressions")
         named = [take(o, "this", "alias") if isinstance(o, exp.PivotAlias) else [o, None] for o in options]
-        lists.append([(exp.EQ(this=value.copy(), expression=o), a.name if a else o.name) for o, a in named])
+        texts = [written(o) for o, _ in named]
+        if len(set(texts)) < len(texts) or len({isinstance(o, exp.Literal) and o.is_string for o, _ in named}) > 1:
+            refuse("pivot_needs_values", "PIVOT needs different values of one type", "List each of them once.", field)
+        lists.append(
+            [
+                (exp.EQ(this=value.copy(), expression=o), a.name if a else t)
+                for (o, a), t in zip(named, texts, strict=True)
+            ]
+        )
     measures: list[list[Any]] = [take(m, "this", "alias") if isinstance(m, exp.Alias) else [m, None] for m in using]
     if not measures:
         measures = [[exp.Count(this=exp.Star(), big_int=True), None]]
+    if math.prod(map(len, lists)) * len(measures) > MAX_COLUMNS:
+        refuse("too_many_columns", f"PIVOT makes more than {MAX_COLUMNS} columns", "List fewer values.", node)
     keys = take(group, "expressions")[0] if group is not None else others(source, [*fields, *using], node)
     items = list(keys)
     for options in product(*lists):
@@ -66,6 +79,18 @@ def pivoted(
             items.append(exp.alias_(shown, "_".join(words), quoted=True))
     grouping = exp.Group(expressions=[key.copy() for key in keys]) if keys else None
     return exp.Select(expressions=items, from_=exp.From(this=source), group=grouping)
+
+
+def written(value: exp.Expr) -> str:
+    """The name of the column for a value: a text, a whole number, true or false."""
+    match value:
+        case exp.Literal() if value.is_string or value.name.isdigit():
+            return str(value.this)
+        case exp.Neg(this=exp.Literal(this=digits)) if digits.isdigit():
+            return f"-{digits}"
+        case exp.Boolean():
+            return "true" if value.this else "false"
+    refuse("pivot_needs_values", "PIVOT needs texts, whole numbers or booleans", "Write ON x IN ('a', 'b').", value)
 
 
 def others(source: exp.Expr, used: list[exp.Expr], node: exp.Expr) -> list[exp.Expr]:

@@ -15,7 +15,7 @@ from dpsql.errors import Refused
 from dpsql.passes.bind import bind
 from dpsql.passes.free import free, frees
 from dpsql.passes.label import label
-from dpsql.passes.lower import boolean, number, operator, refuse, take
+from dpsql.passes.lower import boolean, number, operator, refuse, size, take
 from dpsql.passes.parse import Parsed, position
 from dpsql.passes.pivot import unpivot
 from dpsql.passes.rows import Context, Scope, add_where, column, read_from, rows, with_ctes
@@ -23,6 +23,7 @@ from dpsql.plan import Output, Rule
 from dpsql.relations import Relation, scans
 
 MAX_KEYS = 1_000_000
+MAX_COPIED = 5_000
 
 
 @dataclass(frozen=True)
@@ -76,15 +77,16 @@ def resolve(parsed: Parsed, catalog: Catalog, parameters: object = None) -> Reso
     for node, alias in selected:
         outputs += (Output(alias.name if alias else label(node, top=True), above.lower(node)),)
         if alias:  # as in DuckDB, what follows may call it by this name
-            above.earlier.setdefault(fold(alias.name), outputs[-1].expression)
-    # In HAVING and ORDER BY the names of the SELECT list come before those of the tables' columns, as in DuckDB.
-    above.lowered, above.names = {}, above.earlier
+            above.earlier[fold(alias.name)] = outputs[-1].expression
+    above.lowered = {}
     condition = boolean(above.lower(take(having, "this")[0]), "HAVING", having) if having else None
     if condition is not None and any(found.window for found in frees(condition)):
         refuse("not_supported", "HAVING comes before windows", "Write QUALIFY.", having)
     chosen = boolean(above.lower(take(qualify, "this")[0]), "QUALIFY", qualify) if qualify else None
     if qualify and not any(found.window for e in (chosen, *(o.expression for o in outputs)) for found in frees(e)):
         refuse("no_window", "QUALIFY needs a window", "Write HAVING for a condition on groups.", qualify)
+    # In ORDER BY, and only there, the names of the SELECT list come before those of the tables' columns, as in DuckDB.
+    above.lowered, above.names = {}, above.earlier
     ordering = tuple(ordered(item, above, outputs) for item in take(order, "expressions")[0]) if order else ()
     everything = [e for e in (*(o.expression for o in outputs), condition, chosen, *(o.by for o in ordering)) if e]
     if not keys and not any(aggregates(expression) for expression in everything):
@@ -135,7 +137,7 @@ def one_of_each(distinct: exp.Expr | None, group: exp.Expr | None, selected: lis
 
 def has_aggregate(node: exp.Expr) -> bool:
     return any(
-        isinstance(part, exp.Count | exp.Sum | exp.Avg)
+        isinstance(part, exp.Count | exp.Sum | exp.Avg | exp.Window)
         or (isinstance(part, exp.Anonymous) and fold(part.name) in RULES)
         for part in node.walk()
     )
@@ -163,6 +165,8 @@ def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) 
         if isinstance(item, exp.Star):
             refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", item)
         key = rows(item, scope)
+        if isinstance(key, Literal) and len(listed) > 1:  # which makes no groups
+            continue
         if isinstance(key, Literal) or key.facts.type == HUGEINT:
             what = "a constant" if isinstance(key, Literal) else "HUGEINT"
             refuse(
@@ -181,17 +185,28 @@ class Above:
     keys: tuple[Expr, ...]
     names: dict[str, Expr] = field(default_factory=dict)
     earlier: dict[str, Expr] = field(default_factory=dict)
-    lowered: dict[int, Expr] = field(default_factory=dict)
+    copied: int = 0
+    lowered: dict[int, tuple[exp.Expr, Expr | Refused]] = field(default_factory=dict)
 
     def lower(self, node: exp.Expr) -> Expr:
-        if id(node) not in self.lowered:
-            self.lowered[id(node)] = self.lower_anew(node)
-        return self.lowered[id(node)]
+        if (
+            id(node) not in self.lowered
+        ):  # the node is kept, so that no other gets its id; refusals too, or each level asks twice
+            found: Expr | Refused
+            try:
+                found = self.lower_anew(node)
+            except Refused as error:
+                found = error
+            self.lowered[id(node)] = (node, found)
+        result = self.lowered[id(node)][1]
+        if isinstance(result, Refused):
+            raise result
+        return result
 
     def lower_anew(self, node: exp.Expr) -> Expr:
         if isinstance(node, exp.Column) and node.name and fold(node.name) in self.names and not node.args.get("table"):
             take(node, "this", "table")
-            return self.names[fold(node.name)]
+            return self.again(self.names[fold(node.name)], node)
         if (key := self.key(node)) is not None:
             return key
         match node:
@@ -200,7 +215,7 @@ class Above:
             case exp.Star():
                 refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", node)
             case exp.Column() if self.scope.unknown(node) and fold(node.name) in self.earlier:
-                return self.earlier[fold(node.name)]
+                return self.again(self.earlier[fold(node.name)], node)
             case exp.Column():
                 column(node, self.scope)
                 refuse(
@@ -223,12 +238,19 @@ class Above:
             case _:
                 return self.computed(node)
 
+    def again(self, expression: Expr, node: exp.Expr) -> Expr:
+        """What a name stands for is written out each time: names of names would double with every step."""
+        self.copied += size(expression)
+        if self.copied > MAX_COPIED:
+            refuse("too_deep", "names of the SELECT list are used in each other too often", "Use a subquery.", node)
+        return expression
+
     def computed(self, node: exp.Expr) -> Expr:
         """Released values may do what they like: what the table of functions does not have is written as it is."""
         try:
             return operator(node, self.lower)
         except Refused as error:
-            if error.code not in ("not_supported", "type_mismatch", "constant_invalid", "may_overflow"):
+            if error.code not in ("not_supported", "type_mismatch", "may_overflow"):
                 raise
             found = free(node, self.lower)
             known = not any(isinstance(argument, Free) for argument in found.arguments)

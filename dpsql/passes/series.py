@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from typing import Any
 
 from sqlglot import exp
@@ -21,7 +22,8 @@ def series(word: str, given: list[Expr | str], node: exp.Expr) -> list[Expr]:
     start: Any
     stop: Any
     step: Any
-    match [part.value if isinstance(part, Literal) else part for part in given]:
+    parts = [part.value if isinstance(part, Literal) else part for part in given]
+    match [None if isinstance(part, bool) else part for part in parts]:
         case [int(stop)]:
             start, step = 0, 1
         case [int(start), int(stop)]:
@@ -35,7 +37,7 @@ def series(word: str, given: list[Expr | str], node: exp.Expr) -> list[Expr]:
             refuse("series_invalid", f"{word} needs constants, and steps of one length", hint, node)
     whole, rest = divmod(stop - start, step)
     count = whole + (fold(word) == "generate_series" or rest != step * 0)
-    if not 0 < count <= MOST:
+    if not 0 < count <= MOST or (isinstance(start, int) and max(abs(start), abs(stop)) >= 2**62):
         refuse("series_invalid", f"{word} has no rows, or more than {MOST}", "Use other ends or another step.", node)
     values = [start + i * step for i in range(count)]
     return [typed(value, BIGINT) if isinstance(value, int) else constant(value) for value in values]
@@ -48,4 +50,4 @@ def moment(day: datetime.date) -> datetime.datetime:
 def length(text: str) -> datetime.timedelta | None:
     number, _, unit = text.partition(" ")
     known = LENGTHS.get(unit.removesuffix("s"))
-    return int(number) * known if known is not None and int(number) else None
+    return int(number) * known if known is not None and re.fullmatch("-?[1-9][0-9]{0,6}", number) else None

@@ -78,8 +78,8 @@ def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int) -> Sp
         return (-ends[0], ends[1]) if len(ends) == 2 else (Fraction(0), ends[0])
 
     keys = find_keys(resolved)
-    every = sorted(set().union(*map(aggregates, wanted)), key=repr)  # a set's own order is another in every process
-    needs = {aggregate: need(aggregate, tracked, clips, norm) for aggregate in every}
+    asked = sorted(set().union(*map(aggregates, wanted)), key=repr)  # the same in every process: limits are numbered
+    needs = {aggregate: need(aggregate, tracked, clips, norm) for aggregate in asked}
     summands: list[Summand] = []
     estimates: dict[Aggregate, Estimate] = {}
     # The largest first, since they serve the others; then in an order that is a function of the question.

@@ -4,7 +4,8 @@ use num_bigint::BigUint;
 
 use crate::Error;
 use crate::bits::Bits;
-use crate::exp::{Enclosure, Ratio, exp_minus};
+use crate::choice::Rate;
+use crate::exp::{Enclosure, OFF, Ratio, exp_minus, exp_minus_fast};
 use crate::lazy::Lazy;
 use crate::parallel::in_parallel;
 
@@ -44,6 +45,20 @@ fn below(v: &mut Lazy, bits: &mut impl Bits, p: impl Fn(u32) -> Enclosure) -> bo
         }
     }
     unreachable!()
+}
+
+/// True with probability exp(-rate n), exactly.
+///
+/// A word below 2 w or from 2 (w + OFF) on proves the comparison, for the w of [`exp_minus_fast`]; else
+/// [`below`] goes on with it. From rate n >= 64 on w is zero: 2^63 e^-64 is less than one.
+pub fn exp_event(rate: &Rate, n: u128, bits: &mut impl Bits) -> bool {
+    let word = bits.word();
+    let low = u128::from(rate.units(n).map_or(0, exp_minus_fast));
+    match u128::from(word) {
+        word if word < 2 * low => true,
+        word if word >= 2 * (low + OFF) => false,
+        _ => below(&mut Lazy::of(word), bits, |precision| exp_minus(&rate.times(n), precision)),
+    }
 }
 
 /// The same event again and again: a word decides it, but for one draw in 2^60 or so.
@@ -150,6 +165,33 @@ mod tests {
         ] {
             let mut tape = Tape::new(&words);
             assert_eq!((coin.flip(&mut tape), tape.used()), (below, used));
+        }
+    }
+
+    #[test]
+    fn an_exponential_event_is_decided_by_few_words() {
+        let rate = Rate::new(0.7).unwrap();
+        for n in [0_u32, 1, 2, 9, 60, 1000] {
+            let slow = |word: u64| {
+                let p = |precision| exp_minus(&rate.times(n.into()), precision);
+                below(&mut Lazy::of(word), &mut Tape::new(&[1 << 63]), p)
+            };
+            let end = (2_f64.powi(64) * (-0.7 * f64::from(n)).exp()).min(2_f64.powi(64) - 1e4);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // below 2^64
+            let end = end as u64;
+            let mut used = Vec::new();
+            for off in [0, 1, 100, 500, 1000, 1500, 1 << 14, 1 << 40] {
+                for word in [end.saturating_sub(off), end.saturating_add(off)] {
+                    let mut tape = Tape::new(&[word, 1 << 63]);
+                    assert_eq!(exp_event(&rate, n.into(), &mut tape), slow(word));
+                    used.push(tape.used());
+                }
+            }
+            assert!(!(1..10).contains(&n) || used[used.len() - 2..] == [1, 1]); // far from the end
+        }
+        // e^0 = 1: the slow path is taken just below it, and is always true.
+        for word in [u64::MAX, u64::MAX - 1000] {
+            assert!(exp_event(&rate, 0, &mut Tape::new(&[word])));
         }
     }
 

@@ -7,6 +7,7 @@ use crate::bits::{Bits, Entropy};
 use crate::exp::{Enclosure, OFF, Ratio, exp_minus, exp_minus_fast};
 use crate::lazy::Lazy;
 use crate::noise::MAX_EXACT;
+use crate::parallel::in_parallel;
 
 /// Bits with which the first slow attempt computes.
 const PRECISION: u32 = 192;
@@ -206,28 +207,67 @@ pub fn choose(rate: f64, scores: &[i128], weights: &[u128]) -> Result<usize, Err
     choose_at(&Rate::new(rate)?, scores, weights)
 }
 
+/// The same for each list of weights and its own scores, which follow one another.
+///
+/// # Errors
+///
+/// As [`choose`], before any is chosen; [`Error::Weights`] also if there are not as many scores as weights.
+pub fn choose_each(
+    rate: f64,
+    mut scores: &[i128],
+    weights: &[Vec<u128>],
+) -> Result<Vec<usize>, Error> {
+    let rate = Rate::new(rate)?;
+    if scores.len() != weights.iter().map(Vec::len).sum::<usize>() {
+        return Err(Error::Weights);
+    }
+    let mut work = Vec::with_capacity(weights.len());
+    for weights in weights {
+        let (own, others) = scores.split_at(weights.len());
+        valid(own, weights)?;
+        work.push((own, weights, 0));
+        scores = others;
+    }
+    in_parallel(&mut work, |work, bits| {
+        for (scores, weights, chosen) in work {
+            *chosen = choose_with(&rate, scores, weights, bits);
+        }
+        Ok(())
+    })?;
+    Ok(work.into_iter().map(|(_, _, chosen)| chosen).collect())
+}
+
 pub fn choose_at(rate: &Rate, scores: &[i128], weights: &[u128]) -> Result<usize, Error> {
-    if scores.len() != weights.len() || weights.contains(&0) {
+    valid(scores, weights)?;
+    Ok(choose_with(rate, scores, weights, &mut Entropy::new()?))
+}
+
+fn valid(scores: &[i128], weights: &[u128]) -> Result<(), Error> {
+    if scores.is_empty() || scores.len() != weights.len() || weights.contains(&0) {
         return Err(Error::Weights);
     }
     if scores.iter().any(|score| score.unsigned_abs() > MAX_EXACT) {
         return Err(Error::Exact);
     }
-    let largest = *scores.iter().max().ok_or(Error::Weights)?;
-    let mut bits = Entropy::new()?;
-    if weights
-        .iter()
-        .try_fold(0_u128, |sum, weight| sum.checked_add(*weight))
-        .is_some_and(|sum| sum >> 50 == 0)
+    Ok(())
+}
+
+/// For what is [`valid`].
+fn choose_with(rate: &Rate, scores: &[i128], weights: &[u128], bits: &mut impl Bits) -> usize {
+    let small: Option<Vec<_>> =
+        weights.iter().map(|weight| u64::try_from(*weight).ok().filter(|w| w >> 50 == 0)).collect();
+    if let Some(small) = small
+        && small.len() < 1 << 32
+        && small.iter().map(|weight| u128::from(*weight)).sum::<u128>() >> 50 == 0
+        && let Some(chosen) = Urn::new(rate, scores, &small).draw(bits)
     {
-        let weights: Vec<_> =
-            weights.iter().map(|weight| u64::try_from(*weight).unwrap_or(0)).collect();
-        return Urn::new(rate, scores, &weights).draw(&mut bits).ok_or(Error::Weights);
+        return chosen;
     }
+    let largest = scores.iter().max().copied().unwrap_or(0);
     let exponents = scores.iter().map(|score| rate.times(score.abs_diff(largest)));
     let candidates: Vec<_> =
         weights.iter().map(|weight| BigUint::from(*weight)).zip(exponents).collect();
-    Ok(invert(&candidates, PRECISION, &mut Lazy::new(&mut bits), &mut bits))
+    invert(&candidates, PRECISION, &mut Lazy::new(bits), bits)
 }
 
 /// # Needs
@@ -416,5 +456,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn many_lists() {
+        let n = 200_000; // so many that all cores work
+        let scores: Vec<_> = (0..3 * n).map(|i| i % 3).collect();
+        let weights = vec![vec![3, 1, 1 << 60]; 2];
+        assert_eq!(choose_each(1e9, &scores[..6], &weights), Ok(vec![2, 2])); // too large for an urn
+        let lists = vec![vec![1, 1, 1]; usize::try_from(n).unwrap()];
+        let chosen = choose_each(1.0, &scores, &lists).unwrap();
+        for (i, p) in [0.090_031, 0.244_728, 0.665_241].into_iter().enumerate() {
+            let seen = chosen.iter().filter(|place| **place == i).count();
+            #[allow(clippy::cast_precision_loss)]
+            let share = seen as f64 / n as f64;
+            assert!((share - p).abs() < 0.0075);
+        }
+        assert_eq!(choose_each(1.0, &[], &[]), Ok(vec![]));
+        assert_eq!(choose_each(1.0, &[1], &[vec![1], vec![]]), Err(Error::Weights));
+        assert_eq!(choose_each(1.0, &[1, 2], &[vec![1]]), Err(Error::Weights));
+        assert_eq!(choose_each(1.0, &[1, 1 << 121], &[vec![1], vec![1]]), Err(Error::Exact));
+        assert_eq!(choose_each(f64::NAN, &[], &[]), Err(Error::Rate));
     }
 }

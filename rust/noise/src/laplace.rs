@@ -77,7 +77,7 @@ impl Laplace {
     }
 }
 
-impl Sampler<2> for Laplace {
+impl Sampler<[u64; 2]> for Laplace {
     #[inline]
     fn fast(&self, [first, second]: [u64; 2]) -> Option<i64> {
         let (i, x) = split(second);

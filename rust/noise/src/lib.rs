@@ -31,11 +31,13 @@ mod truncated;
 use std::fmt;
 
 pub use bernoulli::flips;
-pub use choice::choose;
+use bits::Entropy;
+pub use bits::words_drawn;
+pub use choice::{choose, choose_each};
 use gaussian::Gaussian;
 use laplace::Laplace;
-use noise::{MAX_EXACT, Sampler, add_each};
-use parallel::in_parallel;
+use noise::{Sampler, Start, add_each, check};
+use parallel::in_parts;
 pub use partition::show;
 pub use quantile::quantile;
 pub use response::respond;
@@ -93,20 +95,20 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Adds independent noise to each value.
+/// Adds independent noise to each value of some columns.
 ///
 /// # Needs
 ///
-/// Exact values of magnitude at most 2^120.
+/// Columns of one length, of exact values of magnitude at most 2^120.
 ///
 /// # Gives
 ///
 /// Each value plus fresh noise of the stated distribution; or, where one of these sums has more than
-/// 38 digits, an error.
+/// 38 digits, an error. The rows are cut into parts, one after the other, each with all columns.
 ///
 /// # Proof
 ///
-/// The samplers are exact, and their key is drawn for this call only. The error is a function of the
+/// The samplers are exact, and their keys are drawn for this call only. The error is a function of the
 /// noisy values alone, hence post-processing: where a sampler gives None or the sum leaves i128, the
 /// sum is at least 2^127 - 2^120 in magnitude, which is more than 10^38. With scales up to 2^100 that
 /// has probability below exp(-2^25) per value.
@@ -119,44 +121,56 @@ impl std::error::Error for Error {}
 /// # Errors
 ///
 /// [`Error::Exact`] before any noise is drawn, [`Error::Entropy`], [`Error::Noisy`].
+///
+/// # Panics
+///
+/// If a column is longer or shorter than another.
 pub fn add_noise(
     mechanism: Mechanism,
-    scale: Scale,
-    mut values: Vec<i128>,
-) -> Result<Vec<i128>, Error> {
-    if values.iter().any(|value| value.unsigned_abs() > MAX_EXACT) {
-        return Err(Error::Exact);
-    }
-    let (n, float) = (values.len(), scale.float());
-    match mechanism {
-        Mechanism::Laplace => match tabled::laplace(float, n) {
-            Some(table) => add_all(&mut values, &table),
-            None => add_all(&mut values, &Laplace::new(scale)),
-        },
-        Mechanism::Sliced => add_sliced(&mut values, scale),
-        Mechanism::Truncated(bound) => add_all(&mut values, &Truncated::new(scale, bound)?),
-        Mechanism::Gaussian => match tabled::gaussian(float, n) {
-            Some(table) => add_all(&mut values, &table),
-            None => add_all(&mut values, &Gaussian::new(scale)),
-        },
-    }?;
-    Ok(values)
-}
-
-fn add_all<const W: usize>(values: &mut [i128], sampler: &impl Sampler<W>) -> Result<(), Error> {
-    in_parallel(values, |values, bits| add_each(values, sampler, bits))
-}
-
-fn add_sliced(values: &mut [i128], scale: Scale) -> Result<(), Error> {
-    let sliced = sliced::sliced(scale)?;
-    in_parallel(values, |values, bits| {
-        for values in values.chunks_mut(sliced::LANES) {
-            for (value, noise) in values.iter_mut().zip(sliced.draw(bits)) {
-                *value += i128::from(noise);
-            }
-        }
-        Ok(())
+    columns: &[(Scale, &[i128])],
+) -> Result<Vec<Vec<Vec<i128>>>, Error> {
+    let n = columns.first().map_or(0, |(_, exact)| exact.len());
+    assert!(columns.iter().all(|(_, exact)| exact.len() == n));
+    columns.iter().try_for_each(|(_, exact)| check(exact))?;
+    let adders = columns.iter().map(|(scale, _)| adder(mechanism, *scale, n));
+    let adders = adders.collect::<Result<Vec<_>, _>>()?;
+    in_parts(n, |part, bits| {
+        let each = columns.iter().zip(&adders);
+        each.map(|((_, exact), add)| add(&exact[part.clone()], bits)).collect()
     })
+}
+
+type Adder = Box<dyn Fn(&[i128], &mut Entropy) -> Result<Vec<i128>, Error> + Sync>;
+
+/// For so many values.
+fn adder(mechanism: Mechanism, scale: Scale, n: usize) -> Result<Adder, Error> {
+    Ok(match mechanism {
+        Mechanism::Laplace => match tabled::laplace(scale, n) {
+            Some(table) => each(table),
+            None => each(Laplace::new(scale)),
+        },
+        Mechanism::Truncated(bound) => each(Truncated::new(scale, bound)?),
+        Mechanism::Gaussian => match tabled::gaussian(scale, n) {
+            Some(table) => each(table),
+            None => each(Gaussian::new(scale)),
+        },
+        Mechanism::Sliced => {
+            let sliced = sliced::sliced(scale)?;
+            Box::new(move |exact, bits| {
+                let mut noisy = Vec::with_capacity(exact.len());
+                for exact in exact.chunks(sliced::LANES) {
+                    noisy.extend(
+                        exact.iter().zip(sliced.draw(bits)).map(|(a, b)| a + i128::from(b)),
+                    );
+                }
+                Ok(noisy)
+            })
+        }
+    })
+}
+
+fn each<S: Start>(sampler: impl Sampler<S> + 'static) -> Adder {
+    Box::new(move |exact, bits| add_each(exact, &sampler, bits))
 }
 
 #[cfg(test)]
@@ -166,7 +180,8 @@ mod tests {
     const LIMIT: i128 = 1 << 120;
 
     fn noised(mechanism: Mechanism, scale: f64, exact: &[i128]) -> Result<Vec<i128>, Error> {
-        add_noise(mechanism, Scale::new(scale)?, exact.to_vec())
+        let parts = add_noise(mechanism, &[(Scale::new(scale)?, exact)])?;
+        Ok(parts.into_iter().flatten().flatten().collect())
     }
 
     #[test]
@@ -188,5 +203,21 @@ mod tests {
         for value in [LIMIT + 1, -LIMIT - 1, i128::MAX, i128::MIN] {
             assert_eq!(noised(Mechanism::Laplace, 1.0, &[0, value]), Err(Error::Exact));
         }
+    }
+
+    #[test]
+    fn columns_are_apart_and_in_order() {
+        let n = 300_000; // so many that all cores work
+        let (quiet, loud) = (Scale::new(2_f64.powi(-200)).unwrap(), Scale::new(1e6).unwrap());
+        let (up, zero): (Vec<_>, Vec<_>) = ((0..n).collect(), (0..n).map(|_| 0).collect());
+        for mechanism in [Mechanism::Laplace, Mechanism::Sliced, Mechanism::Gaussian] {
+            let parts =
+                add_noise(mechanism, &[(quiet, &up), (loud, &zero), (loud, &zero)]).unwrap();
+            let column = |i: usize| parts.iter().flat_map(move |part| &part[i]).copied();
+            assert!(column(0).eq(0..n));
+            assert!(column(1).zip(column(2)).filter(|(a, b)| a == b).count() < 10);
+        }
+        let bad = [(quiet, &up[..1]), (quiet, &[LIMIT + 1])];
+        assert_eq!(add_noise(Mechanism::Laplace, &bad), Err(Error::Exact));
     }
 }

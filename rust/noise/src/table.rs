@@ -18,16 +18,17 @@ pub trait Law {
     }
 }
 
-/// An alias table (Walker 1977) in integers, of `width` bits per draw.
+/// Weights as whole numbers of 2^width values, and what is left of them.
 ///
 /// # Needs
 ///
-/// A law, and so many entries that the weights beyond them are small and fall fast ([`Table::new`]
+/// A law, and so many entries that the weights beyond them are small and fall fast ([`Shares::new`]
 /// asserts it).
 ///
 /// # Gives
 ///
-/// Draws of j with probability proportional to its weight, exactly.
+/// Draws of j with probability proportional to its weight, exactly: a uniform value that is one of the
+/// `floors[j]` of j gives j, one of the `rest` gives what [`Shares::escape`] does.
 ///
 /// # Proof
 ///
@@ -40,19 +41,18 @@ pub trait Law {
 /// # Checked
 ///
 /// `table::tests::every_word`, `table::tests::rests_and_tail_are_exact`.
-pub struct Table<L> {
+pub struct Shares<L> {
     law: L,
     width: u32,
-    columns: Columns,
     pub floors: Vec<u64>,
     factor: BigUint,
-    rest: u64,
+    pub rest: u64,
     block: u32,
 }
 
-impl<L: Law> Table<L> {
+impl<L: Law> Shares<L> {
     pub fn new(law: L, entries: u32, width: u32) -> Self {
-        let precision = 2 * width;
+        let precision = width + 48; // the entry after the last is far above 2^-precision
         let weights = law.weights(entries, precision);
         let total: BigUint = weights.iter().map(|weight| &weight.high).sum();
         let room = (1_u64 << width) - 2 * u64::from(entries) - 1;
@@ -65,22 +65,11 @@ impl<L: Law> Table<L> {
         assert!(weights.iter().all(|weight| floor(&(&weight.high - &weight.low)) == 0));
         assert!((&tail[0].high * &factor) << (block + 1) <= BigUint::from(1_u8) << precision);
         assert!(2_u8 * &tail[1].high <= tail[0].low);
-        let columns = Columns::new(&[floors.as_slice(), &[rest]].concat(), width);
-        Self { law, width, columns, floors, factor, rest, block }
+        Self { law, width, floors, factor, rest, block }
     }
 
-    /// The entry of a uniform word, of which the first `width` bits are looked at; None for the rest.
-    #[inline]
-    pub fn fast(&self, word: u64) -> Option<u64> {
-        Some(self.columns.owner(word)).filter(|j| *j < self.floors.len() as u64)
-    }
-
-    /// The same; None if the attempt gives nothing.
-    pub fn slow(&self, word: u64, bits: &mut impl Bits) -> Option<u64> {
-        self.fast(word).or_else(|| self.escape(bits))
-    }
-
-    fn escape(&self, bits: &mut impl Bits) -> Option<u64> {
+    /// What one of the rest gives; None if the attempt gives nothing.
+    pub fn escape(&self, bits: &mut impl Bits) -> Option<u64> {
         let entries = self.floors.len() as u64;
         let slot = below(self.rest, bits);
         // The value was reached with probability 2^-up, and is kept with 2^up (f w - floor).
@@ -110,6 +99,48 @@ impl<L: Law> Table<L> {
     }
 }
 
+/// An alias table (Walker 1977) in integers, of `width` bits per draw.
+pub struct Table<L> {
+    pub shares: Shares<L>,
+    columns: Columns,
+}
+
+impl<L: Law> Table<L> {
+    pub fn new(law: L, entries: u32, width: u32) -> Self {
+        let shares = Shares::new(law, entries, width);
+        let columns = Columns::new(&[shares.floors.as_slice(), &[shares.rest]].concat(), width);
+        Self { shares, columns }
+    }
+
+    /// The entry of a uniform word, of which the first `width` bits are looked at; None for the rest.
+    #[inline]
+    pub fn fast(&self, word: u64) -> Option<u64> {
+        Some(self.columns.owner(word)).filter(|j| *j < self.shares.floors.len() as u64)
+    }
+
+    /// The same; None if the attempt gives nothing.
+    pub fn slow(&self, word: u64, bits: &mut impl Bits) -> Option<u64> {
+        self.fast(word).or_else(|| self.shares.escape(bits))
+    }
+}
+
+/// Cuts masses into as many columns of one capacity: what is in column i of its own, less than all of it, and
+/// whose the rest is.
+pub fn columns(mut masses: Vec<u64>, capacity: u64) -> Vec<(u64, usize)> {
+    let mut made: Vec<_> = (0..masses.len()).map(|i| (0, i)).collect(); // one owner's in either part
+    let (mut poor, mut rich): (Vec<_>, Vec<_>) =
+        (0..masses.len()).partition(|i| masses[*i] < capacity);
+    while let (Some(i), Some(&j)) = (poor.pop(), rich.last()) {
+        made[i] = (masses[i], j);
+        masses[j] -= capacity - masses[i];
+        if masses[j] < capacity {
+            rich.pop();
+            poor.push(j);
+        }
+    }
+    made
+}
+
 /// 2^index columns of equal capacity, each of at most two owners, that give each entry its mass.
 ///
 /// A column's number is that of its first owner. Its leading bits say what is his, its last `index` bits
@@ -125,22 +156,17 @@ impl Columns {
     /// The masses sum to 2^width.
     fn new(masses: &[u64], width: u32) -> Self {
         let index = masses.len().next_power_of_two().trailing_zeros();
-        let capacity = 1 << (width - index);
-        let mut left = masses.to_vec();
-        left.resize(1 << index, 0);
-        let mut packed: Vec<u64> = (0..1 << index).collect(); // a full column is one owner's in either part
-        let (mut poor, mut rich): (Vec<_>, Vec<_>) =
-            (0..left.len()).partition(|i| left[*i] < capacity);
-        while let (Some(i), Some(&j)) = (poor.pop(), rich.last()) {
-            packed[i] = left[i] << (64 - width + index) | j as u64;
-            left[j] -= capacity - left[i];
-            if left[j] < capacity {
-                rich.pop();
-                poor.push(j);
-            }
-        }
+        let mut masses = masses.to_vec();
+        masses.resize(1 << index, 0);
+        let made = columns(masses, 1 << (width - index));
+        let pack = |(own, other)| own << (64 - width + index) | other as u64;
         let ones = |count| (1_u64 << count) - 1;
-        Self { packed, index, last: ones(index), ignored: ones(64 - width + index) }
+        Self {
+            packed: made.into_iter().map(pack).collect(),
+            index,
+            last: ones(index),
+            ignored: ones(64 - width + index),
+        }
     }
 
     /// The entry that owns the value in the first `width` bits of the word.
@@ -178,7 +204,7 @@ mod tests {
     }
 
     fn factor(table: &Table<Halves>) -> f64 {
-        f64::from(u32::try_from(&table.factor).unwrap())
+        f64::from(u32::try_from(&table.shares.factor).unwrap())
     }
 
     #[test]
@@ -188,9 +214,9 @@ mod tests {
         for value in 0..1 << 9 {
             seen[usize::try_from(table.columns.owner(value << 55)).unwrap()] += 1;
         }
-        assert_eq!(seen[..16], table.floors);
-        assert_eq!((seen[16], seen[16] > 32), (table.rest, true));
-        for (j, floor) in (0..).zip(&table.floors) {
+        assert_eq!(seen[..16], table.shares.floors);
+        assert_eq!((seen[16], seen[16] > 32), (table.shares.rest, true));
+        for (j, floor) in (0..).zip(&table.shares.floors) {
             let whole = factor(&table) * (-f64::from(j) / 2.0).exp();
             #[allow(clippy::cast_precision_loss)]
             let rest = whole - *floor as f64;
@@ -202,16 +228,16 @@ mod tests {
     fn rests_and_tail_are_exact() {
         // 2^14 evenly spaced v for each rest; for the tail, in each of its first entries.
         let (table, n) = (table(), 1 << 14);
-        let slot_word = |slot: u64| slot << (table.rest - 1).leading_zeros();
+        let slot_word = |slot: u64| slot << (table.shares.rest - 1).leading_zeros();
         let given = |words: &[u64]| {
-            let kept = |v: &u64| table.escape(&mut Tape::new(&[words, &[v << 50]].concat()));
+            let kept = |v: &u64| table.shares.escape(&mut Tape::new(&[words, &[v << 50]].concat()));
             let all: Vec<_> = (0..n).filter_map(|v| kept(&v)).collect();
             assert!(all.iter().all(|j| *j == all[0]));
             #[allow(clippy::cast_precision_loss)]
             let share = all.len() as f64 / n as f64;
             (all.first().copied(), share)
         };
-        for (j, floor) in (0_u32..).zip(&table.floors) {
+        for (j, floor) in (0_u32..).zip(&table.shares.floors) {
             #[allow(clippy::cast_precision_loss)]
             let rest = factor(&table) * (-f64::from(j) / 2.0).exp() - *floor as f64;
             for slot in [2 * j, 2 * j + 1] {
@@ -227,7 +253,7 @@ mod tests {
             let reached = 0.5_f64.powi(i32::try_from(heads).unwrap() + 1) / 2.0;
             assert!((share * reached - weight).abs() < 1e-4 && got == Some(j.into()));
         }
-        assert_eq!(table.escape(&mut Tape::new(&[slot_word(33)])), None);
+        assert_eq!(table.shares.escape(&mut Tape::new(&[slot_word(33)])), None);
     }
 
     #[test]

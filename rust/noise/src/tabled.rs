@@ -1,11 +1,15 @@
-//! Tables for one scale: one word for a draw, where the scale is drawn from many times.
+//! Tables for one scale: half a word for a draw, where the scale is drawn from many times.
+
+use std::sync::{Arc, Mutex};
 
 use num_bigint::BigUint;
 
+use crate::Scale;
 use crate::bits::Bits;
 use crate::exp::{Enclosure, Ratio, exp_minus};
-use crate::noise::{Sampler, signed};
-use crate::table::{Law, Table};
+use crate::lazy::coin;
+use crate::noise::Sampler;
+use crate::table::{Law, Shares, columns};
 
 /// One half of the discrete Laplace distribution: 0, which has two signs, has half its weight.
 pub struct HalfLaplace(Ratio);
@@ -88,51 +92,145 @@ fn area(z: &Ratio, precision: u32) -> Enclosure {
 ///
 /// # Proof
 ///
-/// [`Table`] draws the magnitude from one half of the distribution; the word's last bit is its sign.
+/// [`Shares`] give the magnitude, from one half of the distribution, on 2^31 values; of 2^32, each sign has one
+/// half. The first bits of a draw choose a column, the others are its first owner's if they are less than what is
+/// his: with ones in all further places they are less than the whole entry then, and only then.
 ///
 /// # Checked
 ///
 /// `tabled::tests`, `tests/test_mechanisms.py`.
-pub struct Tabled<L>(Table<L>);
-
-/// A table of so many entries, if `n` draws pay for it: an entry takes the time of `cost` draws.
-fn worth(n: usize, entries: f64, cost: u32) -> Option<u32> {
-    (5.0..5000.0).contains(&entries).then_some(())?;
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // just checked
-    let entries = entries as u32;
-    (n / cost as usize >= entries as usize).then_some(entries)
+pub struct Tabled<L> {
+    shares: Shares<L>,
+    /// For each column what is its first owner's in the upper half, then the second owner, then the first.
+    columns: Box<[u64; COLUMNS]>,
 }
 
-pub fn laplace(scale: f64, n: usize) -> Option<Tabled<HalfLaplace>> {
-    let entries = worth(n, 48.0 * scale + 4.0, 1 << 10).filter(|_| scale >= 0.25)?;
-    Some(Tabled(Table::new(HalfLaplace(Ratio::new(scale)?), entries, 63)))
+const INDEX: u32 = 11;
+const COLUMNS: usize = 1 << INDEX;
+
+/// Stands for the rest of the shares.
+const REST: i16 = i16::MIN;
+
+/// So many tables of each kind are kept for later calls.
+const KEPT: usize = 16;
+
+/// Tables by the bits of their scale, the last used at the end.
+type Cache<L> = Mutex<Vec<(u64, Arc<Tabled<L>>)>>;
+
+static LAPLACE: Cache<HalfLaplace> = Mutex::new(Vec::new());
+static GAUSSIAN: Cache<HalfGaussian> = Mutex::new(Vec::new());
+
+impl<L: Law> Tabled<L> {
+    /// Of at most [`COLUMNS`] / 2 entries.
+    fn new(law: L, entries: u32) -> Self {
+        let shares = Shares::new(law, entries, 31);
+        let mut owners = vec![(0, 2 * shares.floors[0]), (REST, 2 * shares.rest)];
+        for (size, floor) in (1..).zip(&shares.floors[1..]) {
+            owners.extend([(size, *floor), (-size, *floor)]);
+        }
+        owners.resize(COLUMNS, (0, 0));
+        let made = columns(owners.iter().map(|(_, mass)| *mass).collect(), 1 << (32 - INDEX));
+        let bits = |i: usize| u64::from(owners[i].0.cast_unsigned());
+        let pack = |(i, (own, other))| own << (32 + INDEX) | bits(other) << 16 | bits(i);
+        let packed: Vec<_> = made.into_iter().enumerate().map(pack).collect();
+        Self { shares, columns: packed.try_into().expect("so many were made") }
+    }
 }
 
-pub fn gaussian(scale: f64, n: usize) -> Option<Tabled<HalfGaussian>> {
-    let entries = worth(n, 9.6 * scale + 2.0, 1 << 14).filter(|_| scale >= 0.5)?;
-    Some(Tabled(Table::new(HalfGaussian(Ratio::new(scale)?), entries, 63)))
+/// The table of this scale that is kept, or a new one if `n` draws pay for it: an entry takes the time that
+/// `cost` draws save.
+///
+/// A lock that another thread holds is not waited for, as after a fork nobody may ever give it back: then there
+/// is no table, and the draws have the same distribution without one.
+fn kept<L: Law>(
+    cache: &Cache<L>,
+    scale: f64,
+    n: usize,
+    (entries, cost): (f64, usize),
+    law: fn(Ratio) -> L,
+) -> Option<Arc<Tabled<L>>> {
+    let most = u32::try_from(COLUMNS / 2).ok()?;
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // large ones stay large
+    let entries = Some(entries as u32).filter(|entries| (5..=most).contains(entries))?;
+    let (key, mut tables) = (scale.to_bits(), cache.try_lock().ok()?);
+    let table = match tables.iter().position(|(other, _)| *other == key) {
+        Some(i) => tables.remove(i).1,
+        None if n / cost < entries as usize => return None,
+        None => Arc::new(Tabled::new(law(Ratio::new(scale)?), entries)),
+    };
+    if tables.len() == KEPT {
+        tables.remove(0);
+    }
+    tables.push((key, Arc::clone(&table)));
+    Some(table)
 }
 
-impl<L: Law + Sync> Sampler<1> for Tabled<L> {
+pub fn laplace(scale: Scale, n: usize) -> Option<Arc<Tabled<HalfLaplace>>> {
+    laplace_in(&LAPLACE, scale.float(), n)
+}
+
+pub fn gaussian(scale: Scale, n: usize) -> Option<Arc<Tabled<HalfGaussian>>> {
+    gaussian_in(&GAUSSIAN, scale.float(), n)
+}
+
+fn laplace_in(
+    cache: &Cache<HalfLaplace>,
+    scale: f64,
+    n: usize,
+) -> Option<Arc<Tabled<HalfLaplace>>> {
+    let scale = Some(scale).filter(|scale| *scale >= 0.25)?;
+    kept(cache, scale, n, (26.0 * scale + 4.0, 1 << 10), HalfLaplace)
+}
+
+fn gaussian_in(
+    cache: &Cache<HalfGaussian>,
+    scale: f64,
+    n: usize,
+) -> Option<Arc<Tabled<HalfGaussian>>> {
+    let scale = Some(scale).filter(|scale| *scale >= 0.5)?;
+    kept(cache, scale, n, (6.8 * scale + 2.0, 1 << 12), HalfGaussian)
+}
+
+impl<L: Law + Send + Sync> Sampler<u32> for Arc<Tabled<L>> {
     #[inline]
-    fn fast(&self, [word]: [u64; 1]) -> Option<i64> {
-        Some(signed(self.0.fast(word)?, word & 1 == 1))
+    #[allow(clippy::cast_possible_truncation)] // the last bits are meant
+    fn fast(&self, start: u32) -> Option<i64> {
+        let column = self.columns[(start >> (32 - INDEX)) as usize];
+        let his = u64::from(start) << (32 + INDEX) | u64::from(u32::MAX) < column;
+        let noise = (if his { column } else { column >> 16 }) as i16;
+        (noise != REST).then_some(noise.into())
     }
 
     #[cold]
-    fn slow(&self, [mut word]: [u64; 1], bits: &mut impl Bits) -> Option<i128> {
+    fn slow(&self, mut start: u32, bits: &mut impl Bits) -> Option<i128> {
         loop {
-            if let Some(size) = self.0.slow(word, bits) {
-                return Some(if word & 1 == 1 { -i128::from(size) } else { size.into() });
+            if let Some(noise) = self.fast(start) {
+                return Some(noise.into());
             }
-            word = bits.word();
+            if let Some(size) = self.shares.escape(bits) {
+                return Some(if coin(bits) { -i128::from(size) } else { size.into() });
+            }
+            start = u32::try_from(bits.word() >> 32).ok()?;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::bits::Entropy;
+
+    const MANY: usize = 1 << 40;
+
+    fn new_laplace(scale: f64, n: usize) -> Option<Arc<Tabled<HalfLaplace>>> {
+        laplace_in(&Mutex::default(), scale, n)
+    }
+
+    fn new_gaussian(scale: f64, n: usize) -> Option<Arc<Tabled<HalfGaussian>>> {
+        gaussian_in(&Mutex::default(), scale, n)
+    }
 
     #[test]
     fn areas() {
@@ -155,27 +253,96 @@ mod tests {
 
     #[test]
     fn tables_of_many_scales() {
-        for scale in [0.25, 0.3, 0.5, 0.51, 0.77, 1.0, 1.5, 2.2, 4.224_679, 10.0, 33.3] {
-            let table = laplace(scale, 1 << 40).unwrap();
+        #[allow(clippy::cast_precision_loss)]
+        let share = |floor: u64| floor as f64 / 2_f64.powi(31);
+        for scale in [0.25, 0.3, 0.5, 0.51, 0.77, 1.0, 1.5, 2.2, 4.224_679, 10.0, 33.3, 39.0] {
+            let floors = &new_laplace(scale, MANY).unwrap().shares.floors;
             let q = (-1.0 / scale).exp();
-            #[allow(clippy::cast_precision_loss)]
-            let share = |floor: u64| floor as f64 / 2_f64.powi(63);
-            assert!((share(table.0.floors[0]) - (1.0 - q) / (1.0 + q)).abs() < 1e-12);
-            assert!((share(table.0.floors[2]) - 2.0 * q * q * (1.0 - q) / (1.0 + q)).abs() < 1e-12);
+            assert!((share(floors[0]) - (1.0 - q) / (1.0 + q)).abs() < 1e-7);
+            assert!((share(floors[2]) - 2.0 * q * q * (1.0 - q) / (1.0 + q)).abs() < 1e-7);
         }
         for (scale, p0) in
             [(1.0, 0.382_924_922_548), (4.224_679, 0.094_211_391_506), (10.0, 0.039_877_611_677)]
         {
+            let floors = &new_gaussian(scale, MANY).unwrap().shares.floors;
+            assert!((share(floors[0]) - p0).abs() < 1e-7);
+        }
+        for scale in [0.5, 0.51, 0.77, 1.5, 2.2, 33.3, 150.0] {
+            assert!(new_gaussian(scale, MANY).is_some());
+        }
+        for scale in [0.1, 0.2, 1e6, 1e30] {
+            assert!(new_laplace(scale, MANY).is_none() && new_gaussian(scale, MANY).is_none());
+        }
+        assert!(new_laplace(1.0, 1000).is_none() && new_gaussian(1.0, 1000).is_none());
+    }
+
+    /// How many of the 2^32 starts give each noise, and None: in a column it changes once at most.
+    fn counts<L: Law + Send + Sync>(table: &Arc<Tabled<L>>) -> BTreeMap<Option<i64>, u64> {
+        let (mut counts, capacity) = (BTreeMap::new(), 1_u32 << (32 - INDEX));
+        for column in 0..1 << INDEX {
+            let at = |i: u32| table.fast(column << (32 - INDEX) | i);
+            let (mut low, mut high) = (0, capacity - 1);
+            while low < high {
+                let middle = low.midpoint(high);
+                if at(middle) == at(capacity - 1) { high = middle } else { low = middle + 1 }
+            }
+            *counts.entry(at(0)).or_default() += u64::from(low);
+            *counts.entry(at(capacity - 1)).or_default() += u64::from(capacity - low);
+            assert!(low == 0 || at(low - 1) == at(0));
+        }
+        counts
+    }
+
+    #[test]
+    fn every_start() {
+        fn check<L: Law + Send + Sync>(table: Option<Arc<Tabled<L>>>) {
+            let table = table.unwrap();
+            let mut counts = counts(&table);
+            assert_eq!(counts.remove(&None), Some(2 * table.shares.rest));
+            for (size, floor) in (0..).zip(&table.shares.floors) {
+                for noise in [size, -size] {
+                    let twice = if size == 0 { 2 } else { 1 };
+                    let count = counts.get(&Some(noise)).copied().unwrap_or(0);
+                    assert_eq!(count, twice * floor, "{noise}");
+                }
+            }
+            let all: u64 = counts.values().sum();
+            assert_eq!(all + 2 * table.shares.rest, 1 << 32);
+        }
+        for scale in [0.5, 1.0, 7.5, 39.0] {
+            check(new_laplace(scale, MANY));
+            check(new_gaussian(scale, MANY));
+        }
+    }
+
+    #[test]
+    fn the_rest_is_drawn_slowly() {
+        let (table, mut bits) = (new_gaussian(2.0, MANY).unwrap(), Entropy::new().unwrap());
+        let starts = (0..1_u32 << INDEX).map(|column| column << (32 - INDEX));
+        let rest: Vec<_> = starts.filter(|start| table.fast(*start).is_none()).collect();
+        assert!(!rest.is_empty());
+        let slow: Vec<_> =
+            (0..500).map(|i| table.slow(rest[i % rest.len()], &mut bits).unwrap()).collect();
+        assert!(slow.iter().any(|noise| *noise > 0) && slow.iter().any(|noise| *noise < 0));
+        assert!(slow.iter().all(|noise| noise.abs() < 40));
+    }
+
+    #[test]
+    fn tables_are_kept() {
+        let cache = Mutex::default();
+        assert!(gaussian_in(&cache, 2.0, 1).is_none());
+        let first = gaussian_in(&cache, 2.0, MANY).unwrap();
+        assert!(Arc::ptr_eq(&first, &gaussian_in(&cache, 2.0, 1).unwrap()));
+        for i in 0..KEPT - 1 {
             #[allow(clippy::cast_precision_loss)]
-            let share = gaussian(scale, 1 << 40).unwrap().0.floors[0] as f64 / 2_f64.powi(63);
-            assert!((share - p0).abs() < 1e-11);
+            let other = gaussian_in(&cache, 3.0 + i as f64 / 8.0, MANY).unwrap();
+            assert!(!Arc::ptr_eq(&first, &other));
         }
-        for scale in [0.5, 0.51, 0.77, 1.5, 2.2, 33.3] {
-            assert!(gaussian(scale, 1 << 40).is_some());
-        }
-        for scale in [0.1, 0.2, 1e6] {
-            assert!(laplace(scale, 1 << 40).is_none() && gaussian(scale, 1 << 40).is_none());
-        }
-        assert!(laplace(1.0, 1000).is_none() && gaussian(1.0, 1000).is_none());
+        assert!(gaussian_in(&cache, 2.0, 1).is_some()); // now the last used
+        assert!(gaussian_in(&cache, 1.0, MANY).is_some());
+        assert!(gaussian_in(&cache, 2.0, 1).is_some() && gaussian_in(&cache, 3.0, 1).is_none());
+        let held = cache.lock().unwrap();
+        assert!(gaussian_in(&cache, 2.0, MANY).is_none()); // without waiting
+        drop(held);
     }
 }

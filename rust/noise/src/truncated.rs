@@ -1,8 +1,9 @@
 //! The discrete Laplace distribution between two bounds.
 
-use crate::bernoulli::bernoulli;
+use crate::bernoulli::exp_event;
 use crate::bits::Bits;
-use crate::exp::{Ratio, exp_minus};
+use crate::choice::Rate;
+use crate::exp::Ratio;
 use crate::laplace::Laplace;
 use crate::lazy::below;
 use crate::noise::Sampler;
@@ -27,7 +28,7 @@ use crate::{Error, Scale};
 /// `truncated::tests`, `tests/test_mechanisms.py`.
 pub struct Truncated {
     laplace: Laplace,
-    scale: Ratio,
+    rate: Rate,
     bound: u64,
     wide: bool,
 }
@@ -42,11 +43,12 @@ impl Truncated {
         }
         let exact = Ratio::new(scale.float()).ok_or(Error::Scale)?;
         let wide = &exact.under * bound >= exact.over;
-        Ok(Self { laplace: Laplace::new(scale), scale: exact, bound, wide })
+        let rate = Rate::of(Ratio { over: exact.under, under: exact.over }).ok_or(Error::Scale)?;
+        Ok(Self { laplace: Laplace::new(scale), rate, bound, wide })
     }
 }
 
-impl Sampler<2> for Truncated {
+impl Sampler<[u64; 2]> for Truncated {
     #[inline]
     fn fast(&self, words: [u64; 2]) -> Option<i64> {
         self.laplace.fast(words).filter(|noise| self.wide && noise.unsigned_abs() <= self.bound)
@@ -67,9 +69,7 @@ impl Sampler<2> for Truncated {
             let noise =
                 if self.bound == 0 { 0 } else { i128::from(below(2 * self.bound + 1, bits)) };
             let noise = noise - i128::from(self.bound);
-            let over = &self.scale.under * noise.unsigned_abs();
-            let x = Ratio { over, under: self.scale.over.clone() };
-            if bernoulli(bits, |precision| exp_minus(&x, precision)) {
+            if exp_event(&self.rate, noise.unsigned_abs(), bits) {
                 return Some(noise);
             }
         }

@@ -10,7 +10,7 @@ use arrow_array::{
     Array, ArrayRef, BooleanArray, Decimal128Array, RecordBatch, RecordBatchReader, StructArray,
     UInt64Array,
 };
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
 use dpsql_noise::{Mechanism, Scale, Selection};
@@ -27,7 +27,7 @@ type Reader = Box<dyn RecordBatchReader + Send>;
 
 /// Noisy columns. An Arrow stream that can be read any number of times.
 #[pyclass(frozen, module = "dpsql._native")]
-struct Noisy(RecordBatch);
+struct Noisy(SchemaRef, Vec<RecordBatch>);
 
 #[pymethods]
 impl Noisy {
@@ -37,14 +37,15 @@ impl Noisy {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let field = Field::new_struct("", self.0.schema().fields().clone(), false);
-        let array: ArrayRef = Arc::new(StructArray::from(self.0.clone()));
-        let batches = ArrayIterator::new([Ok(array)], field.into());
+        let field = Field::new_struct("", self.0.fields().clone(), false);
+        let arrays: Vec<_> = self.1.iter().cloned().map(StructArray::from).collect();
+        let arrays = arrays.into_iter().map(|array| Ok(Arc::new(array) as ArrayRef));
+        let batches = ArrayIterator::new(arrays, field.into());
         Ok(to_stream_pycapsule(py, Box::new(batches), requested_schema)?)
     }
 
     fn __len__(&self) -> usize {
-        self.0.num_rows()
+        self.1.iter().map(RecordBatch::num_rows).sum()
     }
 }
 
@@ -91,17 +92,7 @@ fn choose(exact: &Bound<PyAny>, rate: f64, weights: &Bound<PyAny>) -> PyResult<V
     let reader = reader_of(exact)?;
     Ok(exact.py().detach(|| {
         let scores = one_vector(reader)?;
-        let mut scores = scores.as_slice();
-        if scores.len() != weights.iter().map(Vec::len).sum::<usize>() {
-            return Err(Failure::Noise(dpsql_noise::Error::Weights));
-        }
-        let mut chosen = Vec::with_capacity(weights.len());
-        for weights in weights {
-            let (own, rest) = scores.split_at(weights.len());
-            chosen.push(dpsql_noise::choose(rate, own, &weights)?);
-            scores = rest;
-        }
-        Ok(chosen)
+        Ok::<_, Failure>(dpsql_noise::choose_each(rate, &scores, &weights)?)
     })?)
 }
 
@@ -131,7 +122,7 @@ fn respond(exact: &Bound<PyAny>, k: u64, epsilon: f64) -> PyResult<Noisy> {
         let answers = dpsql_noise::respond(epsilon, k, one_vector(reader)?)?;
         let answers = Decimal128Array::from(answers).with_data_type(INTEGER);
         let columns: [(_, ArrayRef); 1] = [("answer", Arc::new(answers))];
-        RecordBatch::try_from_iter(columns).map(Noisy).map_err(|_| Failure::Columns)
+        one_batch(columns)
     })?)
 }
 
@@ -150,11 +141,11 @@ fn show(exact: &Bound<PyAny>, epsilon: f64, delta: f64) -> PyResult<Noisy> {
         for batch in reader {
             let exact = batch.map_err(|_| Failure::Stream)?;
             let persons = integers_of(exact.column(keys.len()))?;
-            let mask = dpsql_noise::show(epsilon, delta, &persons)?.into();
+            let mask = dpsql_noise::show(epsilon, delta, persons)?.into();
             let exact = exact.project(&keys).map_err(|_| Failure::Keys)?;
             shown.push(filter_record_batch(&exact, &mask).map_err(|_| Failure::Keys)?);
         }
-        Ok(Noisy(concat_batches(&schema, &shown).map_err(|_| Failure::Stream)?))
+        joined(schema, &shown)
     })?)
 }
 
@@ -165,7 +156,7 @@ fn flips(py: Python, over: u128, under: u128, n: usize, exp: bool) -> PyResult<N
     Ok(py.detach(|| {
         let events = BooleanArray::from(dpsql_noise::flips(over, under, exp, n)?);
         let columns: [(_, ArrayRef); 1] = [("event", Arc::new(events))];
-        RecordBatch::try_from_iter(columns).map(Noisy).map_err(|_| Failure::Columns)
+        one_batch(columns)
     })?)
 }
 
@@ -194,8 +185,25 @@ fn select(exact: &Bound<PyAny>, noise: &str, rate: f64, k: usize) -> PyResult<No
             ("vector", Arc::new(UInt64Array::from(vectors))),
             ("place", Arc::new(UInt64Array::from(places))),
         ];
-        RecordBatch::try_from_iter(columns).map(Noisy).map_err(|_| Failure::Columns)
+        one_batch(columns)
     })?)
+}
+
+/// How many 64-bit random words all calls have drawn so far, for measurements.
+#[pyfunction]
+fn words_drawn() -> u64 {
+    dpsql_noise::words_drawn()
+}
+
+fn one_batch<const N: usize>(columns: [(&str, ArrayRef); N]) -> Result<Noisy, Failure> {
+    let batch = RecordBatch::try_from_iter(columns).map_err(|_| Failure::Columns)?;
+    Ok(Noisy(batch.schema(), vec![batch]))
+}
+
+/// What is shown, in one batch: nothing tells how much was hidden between.
+fn joined(schema: SchemaRef, shown: &[RecordBatch]) -> Result<Noisy, Failure> {
+    let batch = concat_batches(&schema, shown).map_err(|_| Failure::Stream)?;
+    Ok(Noisy(schema, vec![batch]))
 }
 
 fn one_vector(reader: Reader) -> Result<Vec<i128>, Failure> {
@@ -218,7 +226,7 @@ fn scores_of(reader: Reader) -> Result<(Vec<i128>, Option<Vec<usize>>), Failure>
     for batch in reader {
         let batch = batch.map_err(|_| Failure::Stream)?;
         if !listed {
-            scores.extend(integers_of(batch.column(0))?);
+            scores.extend_from_slice(integers_of(batch.column(0))?);
             continue;
         }
         let lists = batch.column(0).as_list::<i32>();
@@ -226,7 +234,7 @@ fn scores_of(reader: Reader) -> Result<(Vec<i128>, Option<Vec<usize>>), Failure>
             return Err(Failure::Null);
         }
         for list in lists.iter().flatten() {
-            scores.extend(integers_of(&list)?);
+            scores.extend_from_slice(integers_of(&list)?);
             ends.push(scores.len());
         }
     }
@@ -261,34 +269,44 @@ fn release(
     let mut shown = Vec::new();
     for batch in reader {
         let exact = batch.map_err(|_| Failure::Stream)?;
-        let mut columns = exact.columns()[..keys].to_vec();
-        for (index, scale) in scales.iter().enumerate() {
-            let exact = integers_of(exact.column(keys + index))?;
-            let noisy = dpsql_noise::add_noise(mechanism, *scale, exact)?;
-            columns.push(Arc::new(Decimal128Array::from(noisy).with_data_type(INTEGER)));
-        }
-        let noisy = RecordBatch::try_new(schema.clone(), columns).map_err(|_| Failure::Columns)?;
-        shown.push(match threshold {
-            None => noisy,
-            Some(least) => {
-                let counts = noisy.column(keys).as_primitive::<Decimal128Type>();
-                let mask = counts.values().iter().map(|value| Some(*value >= least)).collect();
-                filter_record_batch(&noisy, &mask).map_err(|_| Failure::Columns)?
+        let columns = scales.iter().zip(&exact.columns()[keys..]);
+        let columns = columns.map(|(scale, column)| Ok((*scale, integers_of(column)?)));
+        let columns = columns.collect::<Result<Vec<_>, Failure>>()?;
+        let mut start = 0;
+        for part in dpsql_noise::add_noise(mechanism, &columns)? {
+            let rows = part.first().map_or(0, Vec::len);
+            let mut columns = exact.slice(start, rows).columns()[..keys].to_vec();
+            start += rows;
+            for noisy in part {
+                columns.push(Arc::new(Decimal128Array::from(noisy).with_data_type(INTEGER)));
             }
-        });
+            let noisy =
+                RecordBatch::try_new(schema.clone(), columns).map_err(|_| Failure::Columns)?;
+            shown.push(match threshold {
+                None => noisy,
+                Some(least) => {
+                    let counts = noisy.column(keys).as_primitive::<Decimal128Type>();
+                    let mask = counts.values().iter().map(|value| Some(*value >= least)).collect();
+                    filter_record_batch(&noisy, &mask).map_err(|_| Failure::Columns)?
+                }
+            });
+        }
     }
-    Ok(Noisy(concat_batches(&schema, &shown).map_err(|_| Failure::Stream)?))
+    if threshold.is_some() { joined(schema, &shown) } else { Ok(Noisy(schema, shown)) }
 }
 
-fn integers_of(array: &ArrayRef) -> Result<Vec<i128>, Failure> {
+fn integers_of(array: &ArrayRef) -> Result<&[i128], Failure> {
     if array.null_count() != 0 {
         return Err(Failure::Null);
     }
-    Ok(array.as_primitive::<Decimal128Type>().values().to_vec())
+    Ok(array.as_primitive::<Decimal128Type>().values())
 }
 
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::{Noisy, add_noise, add_truncated, choose, flips, quantile, respond, select, show};
+    use super::{
+        Noisy, add_noise, add_truncated, choose, flips, quantile, respond, select, show,
+        words_drawn,
+    };
 }

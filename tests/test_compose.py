@@ -1,0 +1,112 @@
+"""Statements of several releases: what they cost, what they read, and that nothing but releases reaches the query around them."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+import shop
+import spec
+import sqlglot
+from sqlglot import exp
+from test_lemmas import catalog
+
+import dpsql
+from dpsql.compile import compile
+from dpsql.plan import Plan, Program
+
+RELEASED = [one.query for one in spec.every() if one.file.stem == "released" and not one.refused]
+TWO = "SELECT (SELECT count(*) FROM orders) / (SELECT count(*) FROM customer) AS n"
+
+
+def program(query: str, ledger: str = "gdp") -> Program:
+    made = compile(query, catalog(ledger), Fraction(1), Fraction(1, 10**8))
+    assert isinstance(made, Program)
+    return made
+
+
+@pytest.mark.parametrize("query", RELEASED)
+def test_only_releases_and_public_tables_are_read(query: str) -> None:
+    made = program(query)
+    tree = sqlglot.parse_one(made.outer, dialect="duckdb")
+    own = {cte.alias for cte in tree.find_all(exp.CTE)}
+    allowed = {f"release {i}" for i in range(len(made.parts))} | {f"public {name}" for name, _ in made.tables} | own
+    assert {table.name for table in tree.find_all(exp.Table)} <= allowed
+    assert {name for name, _ in made.tables} <= {"country", "rate"}
+
+
+@pytest.mark.parametrize("ledger", ["gdp", "pure", "zcdp"])
+@pytest.mark.parametrize("query", RELEASED)
+def test_all_releases_together_cost_no_more_than_one(query: str, ledger: str) -> None:
+    """Also beside one with private keys, whose threshold takes a part of delta."""
+    made = program(query, ledger)
+    single = compile("SELECT count(*) FROM orders", catalog(ledger), Fraction(1), Fraction(1, 10**8))
+    assert made.charge.amount <= single.charge.amount
+    assert made.charge.amount == pytest.approx(sum(part.charge.amount for part in made.parts), abs=100)
+    assert made.charge.delta <= 10**10  # 1e-8
+    if made.parts:
+        assert made.charge.amount > 0.9 * single.charge.amount
+
+
+def test_the_same_subquery_is_released_once() -> None:
+    one = "(SELECT status, count(*) AS n FROM orders GROUP BY status)"
+    assert len(program(f"SELECT * FROM {one} AS a JOIN {one} AS b USING (status)").parts) == 1
+    assert len(program(f"WITH d AS {one} SELECT * FROM d JOIN d AS e USING (status)").parts) == 1
+    assert len(program(TWO).parts) == 2
+
+
+def test_one_release_stays_one() -> None:
+    query = "SELECT n, count(*) FROM (SELECT customer, count(*) AS n FROM orders GROUP BY customer) GROUP BY n"
+    assert isinstance(compile(query, catalog("gdp"), Fraction(1), Fraction(1, 10**8)), Plan)
+
+
+def test_public_tables_are_free(clean: dpsql.Session) -> None:
+    before = clean.budget.spent
+    assert clean.sql("SELECT name FROM country WHERE vat > 0.19 ORDER BY name").fetchall() == [("fr",), ("it",)]
+    assert clean.budget.spent == before
+
+
+def test_parameters(clean: dpsql.Session) -> None:
+    plain = shop.database(shop.clean())
+    query = "SELECT (SELECT count(*) FROM orders WHERE status = $s AND weight > $w) + $n, (SELECT count(*) FROM customer WHERE joined > $d)"
+    values = {"s": "open", "w": 2.5, "n": Decimal("1.50"), "d": datetime.date(2020, 1, 9)}
+    assert clean.sql(query, values, epsilon=1e9).fetchall() == plain.execute(query, values).fetchall()
+
+
+def test_an_answer_is_kept_under_its_id() -> None:
+    db = dpsql.connect(shop.database(shop.clean()), policy=shop.policy(), ledger=":memory:")
+    for query in (TWO, RELEASED[2]):
+        first = db.sql(query, query_id=query).fetchall()
+        spent = db.budget.spent
+        assert db.sql(query, query_id=query).fetchall() == first and db.budget.spent == spent
+
+
+def test_a_rehearsal() -> None:
+    db = dpsql.connect(shop.database({}), policy=shop.policy(), ledger=":memory:")
+    assert len(db.rehearse(RELEASED[2])) == 3
+
+
+def test_all_releases_read_one_snapshot() -> None:
+    """A row that arrives between two of them is in none, or in both."""
+    owner = shop.database(shop.clean())
+    db = dpsql.connect(owner, policy=shop.policy(), ledger=":memory:")
+    query = "SELECT (SELECT count(*) FROM orders WHERE quantity > 0) - (SELECT count(*) FROM orders WHERE status <> '')"
+    done = threading.Event()
+
+    def write() -> None:
+        with owner.cursor() as cursor:
+            while not done.is_set():
+                cursor.execute(
+                    "INSERT INTO orders SELECT id, customer, status, amount, weight, quantity, placed, country FROM orders LIMIT 1"
+                )
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        assert {db.sql(query, epsilon=1e9).fetchall()[0][0] for _ in range(5)} == {0}
+    finally:
+        done.set()
+        writer.join()
