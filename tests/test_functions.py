@@ -214,12 +214,15 @@ SHAPES: dict[str, list[Shape]] = {
     "list_extract": [two, *(followed(n) for n in (1, 0, -1, 5000, 2**63 - 1, -(2**63)))],
     "list_slice": [lambda x, y: [x, y, y], *(followed(*n) for n in ((1, 2), (-2, -1), (0, 2**63 - 1), (-(2**63), 2**63 - 1), (2**63 - 1, -(2**63)), (3, 2)))],
     **{name: [two, followed(1), followed(2**40), followed(Fraction("0.1")), followed(1.5), followed("a")] for name in ("list_contains", "list_position")},
+    "list_has_any": [two, lambda x: [x, call("list_value", x if x.facts.type == Type("VARCHAR") else constant("a"))]],
     "string_split": [followed(","), followed(""), followed("a"), followed("\u0301")],
     "array_to_string": [followed(","), followed(""), followed("\u00e9" * 30)],
     "list_value": [one, two, followed(1.5), lambda x, y: [x, constant(None), y, x]],
 }  # fmt: skip
 SHAPES["LIKE"] += [followed("a$%", "$"), followed("\\%\\_\\\\%", "\\"), followed("", "x")]
 SHAPES["ILIKE"] += [followed("A$%", "$")]
+# Of a constant list the engine makes a comparison, and its statistics may find that there is nothing to compare.
+SHAPES["list_contains"] += [lambda x: [call("list_value", constant("a")), call("CASE", call("=", x, constant("q")), constant("r"), constant(None))]]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -433,7 +436,10 @@ LEAVES: dict[str, list[Expr]] = {
     ],
     "text": [column(f"c{list(CELLS).index('VARCHAR')}", "VARCHAR"), constant(""), constant("12"), constant("a\u00e9")],
     "truth": [column(f"c{list(CELLS).index('BOOLEAN')}", "BOOLEAN"), constant(True)],
-    "texts": [column(f"c{list(CELLS).index('VARCHAR[]')}", "VARCHAR[]")],
+    "texts": [
+        column(f"c{list(CELLS).index('VARCHAR[]')}", "VARCHAR[]"),
+        call("list_value", constant("a"), constant(None)),
+    ],
     "numbers": [column(f"c{i}", sql) for i, sql in enumerate(CELLS) if (e := Type(sql).element) and e.numeric],
 }
 EXACT = [type_ for type_ in TYPES if Type(type_).numeric]

@@ -58,6 +58,14 @@ QUERIES["shop"] += [
     "SELECT balance, age % 7, joined, count(*), sum(score) FROM customer GROUP BY balance, age % 7, joined",
     "SELECT customer, weight, count(*), sum(quantity) FROM orders GROUP BY customer, weight",
     "SELECT price, wide, ubig, flag, count(*), avg(n) FROM item GROUP BY 1, 2, 3, 4",
+    # Lists, and many rows of one row.
+    "SELECT mark, count(*), sum(least(greatest(mark, 0), 5)), count(DISTINCT mark) FROM item, unnest(marks) AS u(mark) GROUP BY mark",
+    "SELECT tag, count(*), count(DISTINCT id), sum(len(tag)), count(DISTINCT tag) FROM customer, unnest(tags) AS u(tag) GROUP BY tag",
+    "SELECT a.tag, count(*), count_if(b.tag < a.tag) FROM (SELECT id, unnest(tags) AS tag FROM customer) a JOIN (SELECT id, unnest(tags) AS tag FROM customer) b ON a.id = b.id GROUP BY ALL",
+    "SELECT m[1], count(*), count(m), sum(least(list_max(m), 5)) FROM (SELECT order_id, first_value(marks) OVER (PARTITION BY order_id ORDER BY n) AS m FROM item) GROUP BY m[1]",
+    "SELECT r, count(*), sum(least(greatest(x, -5), 5)) FROM (SELECT row_number() OVER (PARTITION BY order_id ORDER BY n) AS r, x FROM (SELECT *, unnest(marks) AS x FROM item)) WHERE r < 4 GROUP BY r",
+    "SELECT part, count(*) FROM orders o JOIN customer c ON o.customer = c.id CROSS JOIN unnest(string_split(country || array_to_string(tags, 'e'), 'e')) AS u(part) GROUP BY part",
+    "SELECT count(*), sum(x) FROM customer, unnest([age, tier, len(tags), list_position(tags, 'x')]) AS u(x) WHERE list_contains(tags[2:], segment) OR x IN [age, 3]",
     # Moments, values and persons.
     "SELECT corr(balance, age), regr_slope(score, balance), var_pop(tier), regr_avgx(balance, joined - DATE '2000-01-01') FROM customer",
     "SELECT status, stddev(weight), corr(amount, weight) FILTER (WHERE quantity > 3), regr_syy(weight, quantity), covar_pop(amount, amount) FROM orders GROUP BY status",

@@ -24,6 +24,7 @@ from dpsql.functions.facts import (
     invoke,
     mismatch,
     named,
+    present,
     when,
 )
 from dpsql.functions.logic import choice, converted
@@ -127,6 +128,8 @@ def compared(name: str, both: bool, type_: Type, *aliases: str, range_: tuple[in
         first, second = (
             cast(s, a.type, met.list if a.type.element else met) for s, a in zip(sides, arguments, strict=True)
         )
+        if name == "list_contains" and met == VARCHAR:  # of a constant list the engine makes a comparison
+            return present(lambda texts: invoke(name, first, *texts), [second])
         return invoke(name, first, second)
 
     return on_list(name, TWO, result, *aliases, total=total)
