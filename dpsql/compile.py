@@ -23,7 +23,7 @@ from dpsql.passes.allot import allot
 from dpsql.passes.bind import bind, written
 from dpsql.passes.climb import climb
 from dpsql.passes.limit import limit
-from dpsql.passes.parse import Parsed, parse
+from dpsql.passes.parse import Parsed, apart, parse
 from dpsql.passes.resolve import resolve
 from dpsql.passes.split import split
 from dpsql.passes.track import track
@@ -65,7 +65,7 @@ def composed(
         if next(tries, None) is None:
             raise Refused("too_many_releases", "too many queries are nested in each other", "Ask for less at a time.")
         try:
-            release(Parsed(query), catalog, epsilon, delta)
+            release(apart(query), catalog, epsilon, delta)
         except Refused:
             return False
         return True
@@ -83,10 +83,10 @@ def composed(
 
     def plan(query: exp.Query, part: Fraction, waits: tuple[str, ...], samples: tuple[Value, ...]) -> Plan:
         if not waits:
-            return release(Parsed(query), catalog, epsilon, delta, None, part)
+            return release(apart(query), catalog, epsilon, delta, None, part)
 
         def given(values: tuple[tuple[Value, ...], ...]) -> Plan:
-            return release(Parsed(filled(query.copy(), values)), catalog, epsilon, delta, None, part, waiting=True)
+            return release(apart(filled(query.copy(), values)), catalog, epsilon, delta, None, part, waiting=True)
 
         return replace(given(tuple((value,) for value in samples)), waits=waits, given=given)
 
@@ -102,7 +102,7 @@ def composed(
 def local(query: exp.Query, catalog: Catalog) -> bool:
     """Whether all that a query aggregates are rows of single persons. Another mistake in it is not for us to find."""
     try:
-        track(resolve(Parsed(query), catalog), catalog)
+        track(resolve(apart(query), catalog), catalog)
     except Refused as error:
         return error.code != "subquery_not_local"
     return True

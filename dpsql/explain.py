@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpsql.accountant import UNIT, Loss, composed, loss_of, roughly, units
+from dpsql.algebra import Aggregate
 from dpsql.estimate import interval, shape
 from dpsql.passes.split import describe
 from dpsql.plan import Linear, Plan, Program, PublicKeys, Summand, Unknown
@@ -79,6 +80,8 @@ def errors(plan: Plan) -> dict[str, float | None]:
         found = interval(plan, output.expression, zeros, 0.95)
         if found is not None:
             constant = isinstance(shape(plan, output.expression, zeros), Linear)
+            # What it is computed with besides may be released before, and is only a sample here.
+            constant = constant and (isinstance(output.expression, Aggregate) or not plan.waits)
             result[output.name] = float(found[1][0] - found[0][0]) / 2 if constant else None
     return result
 

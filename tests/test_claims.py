@@ -18,7 +18,7 @@ from dpsql.mechanisms import MECHANISMS
 
 ROOT = Path(__file__).parent.parent
 TESTS = {path.stem: path.read_text() for path in (ROOT / "tests").glob("*.py")}
-SPECS = {path.name: path.read_text() for path in (ROOT / "tests" / "specs").glob("*.md")}
+SPECS = {str(path): path.read_text() for path in (ROOT / "tests" / "specs").rglob("*.md")}
 
 
 @pytest.mark.parametrize("thing", OBLIGATIONS, ids=title)

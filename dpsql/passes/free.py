@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from dpsql.algebra import Expr, Free, Literal
 from dpsql.catalog import fold
-from dpsql.passes.lower import interval, refuse
+from dpsql.passes.lower import interval, refuse, take
 from dpsql.passes.parse import describe
 
 # What may stand there beside the functions that are called by name.
@@ -108,7 +108,8 @@ def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
 def named(node: exp.Anonymous) -> None:
     """Operators have no names: called by one, DuckDB 2.0.0 does not look at the types of their arguments, and crashes."""
     word = fold(node.name)
-    if not re.fullmatch("[a-z][a-z0-9_]*", word) or word in GROWING:
+    star = any(isinstance(part, exp.Star) for part in node.expressions)  # cout(*)
+    if not re.fullmatch("[a-z][a-z0-9_]*", word) or word in GROWING or star:
         refuse("function_unknown", f"there is no function {node.name}() that may be used here", "Leave it out.", node)
     text = node.expressions[0] if node.expressions and word in FORMATS else None
     if word in FORMATS and (not isinstance(text, exp.Literal) or re.search(r"[0-9]{4}|[*]|\{[^}]*\{", text.name)):
@@ -123,7 +124,7 @@ def untie(window: exp.Expr) -> None:
         word = word.this
     name = fold(word.name) if isinstance(word, exp.Anonymous) else ""
     row = exp.Ordered(this=exp.column("row", quoted=True), desc=False, nulls_first=False)
-    terms = [term.copy() for term in window.args["order"].expressions] if window.args.get("order") else []
+    terms = [term.copy() for term in take(window.args["order"], "expressions")[0]] if window.args.get("order") else []
     spec = window.args.get("spec")
     if isinstance(word, BY_PLACE) or name == "ntile" or (spec is not None and spec.args.get("kind") == "ROWS"):
         window.set("order", exp.Order(expressions=[*terms, row]))

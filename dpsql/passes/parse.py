@@ -241,6 +241,11 @@ class Parsed:
     )  # the parameters by name, and where each stands first; `?` have numbers for names
 
 
+def apart(tree: exp.Query) -> Parsed:
+    """A query that stood inside of a statement, without parameters."""
+    return Parsed(tree)
+
+
 def position(node: exp.Expr | None) -> int | None:
     """Where in the text a node stands, as far as the parser remembers."""
     if node is None:

@@ -57,9 +57,9 @@ def resolve(parsed: Parsed, catalog: Catalog, parameters: object = None) -> Reso
              a parameter is a literal of the algebra like those of the text
     Checked: test_parse (nothing is dropped), test_parameters, specs/*.md
     """
-    tree = unpivot(parsed.tree)
-    for word in tree.find_all(exp.Identifier):
+    for word in parsed.tree.find_all(exp.Identifier):
         take(word, "this", "quoted")
+    tree = unpivot(parsed.tree)
     names = "expressions from_ joins where group having qualify order limit offset distinct with_".split()  # noqa: SIM905
     items, from_, joins, where, group, having, qualify, order, limit, offset, distinct, _ = take(tree, *names)
     if from_ is None:

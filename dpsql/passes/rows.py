@@ -441,7 +441,7 @@ def short(alias: exp.Expr | None, default: str, node: exp.Expr) -> tuple[str, li
 
 def table(node: exp.Table, scope: Scope) -> Source:
     name, schema, database, alias = take(node, "this", "db", "catalog", "alias")
-    if isinstance(name, exp.Anonymous) and fold(name.name) in ("range", "generate_series"):
+    if isinstance(name, exp.Anonymous) and fold(name.name) in ("range", "generate_series") and not (schema or database):
         word, given = take(name, "this", "expressions")
         values = series(word, [interval(part) or rows(part, scope) for part in given], node)
         called, renamed = short(alias, fold(word), node)
