@@ -18,16 +18,15 @@ from dpsql.functions.facts import (
     again,
     any_null,
     cast,
-    fitting,
     holds,
-    hull,
     invoke,
     mismatch,
     named,
+    overflow,
     present,
     when,
 )
-from dpsql.functions.logic import choice, converted
+from dpsql.functions.logic import choice, converted, meeting, same_family
 from dpsql.functions.text import capped, constant_text, function, grown, short
 
 MOST = Fraction(2**37)  # elements that a list may have: the engine's vectors are smaller
@@ -82,7 +81,8 @@ def summed(arguments: Sequence[Facts]) -> Facts:
         raise mismatch("list_sum", arguments)
     low, high = min(a.range[0], a.range[0] * MOST), max(a.range[1], a.range[1] * MOST)
     type_ = Type(f"DECIMAL(38,{a.type.scale})") if a.type.kind == "DECIMAL" else HUGEINT
-    fitting("list_sum", a.type.scale, (-a.bulk * MOST, a.bulk * MOST), [type_])
+    if not holds(type_, a.type.scale, (-a.bulk * MOST, a.bulk * MOST)):
+        raise overflow("list_sum")
     return Facts(type_, True, (low, high), size=a.bulk * MOST)
 
 
@@ -95,21 +95,11 @@ def averaged(arguments: Sequence[Facts]) -> Facts:
 # --- an element, or another list, beside a list -----------------------------------------------------------------------
 
 
-def meeting(name: str, arguments: Sequence[Facts]) -> Type:
+def elements(name: str, arguments: Sequence[Facts]) -> Type:
     """The type in which the elements of a list are compared with a value, or with the elements of another list."""
-    sides = [element(arguments[0]), element(arguments[1]) if arguments[1].type.element else arguments[1]]
-    types = [side.type for side in sides]
-    if types[0] == types[1]:
-        return types[0]
-    if not all(type_.numeric for type_ in types):
-        raise mismatch(name, arguments)
-    ranges = hull([side.range for side in sides])
-    if DOUBLE in types or ranges is None:
-        return DOUBLE
-    try:
-        return fitting(name, max(type_.scale for type_ in types), ranges, types)
-    except Refused:
-        return DOUBLE
+    sides = [element(a) if a.type.element else a for a in arguments]
+    same_family(name, sides)
+    return meeting(name, sides)
 
 
 def compared(name: str, both: bool, type_: Type, *aliases: str, range_: tuple[int, int] | None = None) -> Function:
@@ -118,13 +108,13 @@ def compared(name: str, both: bool, type_: Type, *aliases: str, range_: tuple[in
     def result(arguments: Sequence[Facts]) -> Facts:
         if (arguments[1].type.element is not None) != both:
             raise mismatch(name, arguments)
-        meeting(name, arguments)
+        elements(name, arguments)
         short(arguments[1])
         known = (Fraction(range_[0]), Fraction(range_[1])) if range_ else None
         return Facts(type_, True, known, ends=(True, False) if range_ else None)
 
     def total(sides: Sides, arguments: Sequence[Facts], _: Facts) -> exp.Expr:
-        met = meeting(name, arguments)
+        met = elements(name, arguments)
         first, second = (
             cast(s, a.type, met.list if a.type.element else met) for s, a in zip(sides, arguments, strict=True)
         )

@@ -42,12 +42,10 @@ def same_family(name: str, arguments: Sequence[Facts]) -> None:
         raise mismatch(name, arguments)
 
 
-def aligned(name: str, sides: Sides, arguments: Sequence[Facts]) -> list[exp.Expr]:
-    """All sides in one type. Numbers that no exact type holds are compared as doubles, which cannot raise."""
-    if not arguments[0].type.numeric:
-        return list(sides)
-    target = DOUBLE
-    if all(argument.type != DOUBLE for argument in arguments):
+def meeting(name: str, arguments: Sequence[Facts]) -> Type:
+    """The type to compare in. Numbers that no exact type holds are compared as doubles, which cannot raise."""
+    target = DOUBLE if arguments[0].type.numeric else arguments[0].type
+    if target == DOUBLE and all(argument.type != DOUBLE for argument in arguments):
         ranges = [argument.range for argument in arguments if argument.range is not None]
         low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
         if any(argument.size is not None for argument in arguments):  # then constants may be moved across
@@ -56,6 +54,11 @@ def aligned(name: str, sides: Sides, arguments: Sequence[Facts]) -> list[exp.Exp
         with suppress(Refused):
             scale = max(argument.type.scale for argument in arguments)
             target = fitting(name, scale, (low, high), [argument.type for argument in arguments])
+    return target
+
+
+def aligned(name: str, sides: Sides, arguments: Sequence[Facts]) -> list[exp.Expr]:
+    target = meeting(name, arguments)
     return [cast(s, a.type, target) for s, a in zip(sides, arguments, strict=True)]
 
 
