@@ -18,7 +18,7 @@ import dpsql
 from dpsql.compile import compile
 from dpsql.plan import Plan, Program
 
-RELEASED = [one.query for one in spec.every() if one.file.stem == "released" and not one.refused]
+RELEASED = [one.query for one in spec.every("shop") if one.file.stem == "released" and not one.refused]
 TWO = "SELECT (SELECT count(*) FROM orders) / (SELECT count(*) FROM customer) AS n"
 
 

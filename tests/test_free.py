@@ -14,7 +14,7 @@ import dpsql
 from dpsql.aggregates import RULES
 from dpsql.backends.duckdb import repeatable
 
-FINISHING = [one.query for one in spec.every() if one.file.stem == "finishing" and not one.refused]
+FINISHING = [one.query for one in spec.every("shop") if one.file.stem == "finishing" and not one.refused]
 
 
 @pytest.mark.parametrize("query", FINISHING)

@@ -187,9 +187,9 @@ def assert_within(plan: Plan, whole: Exact, smaller: Exact) -> None:
     """
     columns = list(plan.noise)
     zero = (0,) * len(columns)
-    moves = [
-        [a - b for a, b in zip(whole.get(k, zero), smaller.get(k, zero), strict=True)] for k in {**whole, **smaller}
-    ]
+    # A private key that only she has is shown with probability delta at the most, whatever stands beside it.
+    keys = whole if plan.threshold is None else whole.keys() & smaller.keys()
+    moves = [[a - b for a, b in zip(whole.get(k, zero), smaller.get(k, zero), strict=True)] for k in keys]
     for index, (summand, mechanism) in enumerate(zip(plan.summands, plan.mechanisms, strict=True)):
         cells = [row[columns.index(c)] for row in moves for c in summand.columns(index)]
         if mechanism.norm == 1:
@@ -197,7 +197,7 @@ def assert_within(plan: Plan, whole: Exact, smaller: Exact) -> None:
         else:
             assert sum(cell * cell for cell in cells) <= mechanism.sensitivity**2
     if plan.threshold is not None:
-        persons = [row[0] for row in moves]
+        persons = [whole[key][0] - smaller.get(key, zero)[0] for key in whole]
         assert set(persons) <= {0, 1} and sum(persons) <= plan.threshold.keys
         assert set(smaller) <= set(whole) and all(whole[key][0] == 1 for key in whole if key not in smaller)
 
