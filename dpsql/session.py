@@ -207,7 +207,7 @@ class Session:
                 answers.append(self._finisher().finish(chosen, table, self._loss(part)))
                 kept.append([rungs, answers[-1].stored() if query_id else ""])
                 drawn += chosen.drawn if rungs or part.waits else []
-            answer = self._whole(plan, answers, snapshot)
+            answer = self._whole(plan, answers, snapshot, self._loss(plan))
             self._ledger.settle(run, json.dumps([fingerprint(plan, query_id), kept]) if query_id else "", tuple(drawn))
         except Exception:
             self._scratch = None  # an engine that has failed may be of no use any more
@@ -220,11 +220,11 @@ class Session:
             return plan
         return plan.given(tuple(self._finisher().values(query, answers) for query in plan.waits))
 
-    def _whole(self, plan: Plan | Program, answers: list[Answer], snapshot: Snapshot) -> Answer:
+    def _whole(self, plan: Plan | Program, answers: list[Answer], snapshot: Snapshot, loss: Loss) -> Answer:
         if isinstance(plan, Plan):
             return answers[0]
         tables = {name: snapshot.public(path) for name, path in plan.tables}
-        return self._finisher().combine(plan, answers, tables, self._loss(plan))
+        return self._finisher().combine(plan, answers, tables, loss)
 
     def _answered(self, plan: Plan | Program, query: str, query_id: str) -> Answer | None:
         """The answer that the ledger keeps under this id, byte for byte: post-processing of what was released then."""
@@ -242,7 +242,7 @@ class Session:
             made = made.then(tuple(rungs)) if made.then else made
             answers.append(self._finisher().again(made, rows, self._loss(part)))
         with self._backend.snapshot() as snapshot:
-            return self._whole(plan, answers, snapshot)
+            return self._whole(plan, answers, snapshot, self._loss(plan))
 
     def _may(self, what: Literal["ask", "see the ledger"]) -> None:
         if self._catalog.policy.analyst(self._analyst).role == "viewer":
@@ -277,7 +277,7 @@ class Session:
                 if released is None:
                     raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
                 answers.append(self._finisher().finish(*released[:2], self._free()))
-            answer = self._whole(plan, answers, snapshot)
+            answer = self._whole(plan, answers, snapshot, self._free())
         answer.notes = (NOTE, *answer.notes)
         return answer
 

@@ -46,7 +46,7 @@ def pivoted(
     source: exp.Expr, fields: list[exp.Expr], using: list[exp.Expr], group: exp.Expr | None, node: exp.Expr
 ) -> exp.Select:
     lists: list[list[tuple[exp.Expr, str]]] = []
-    for field in fields:
+    for field in fields if isinstance(fields, list) else [node]:
         if not isinstance(field, exp.In) or not field.expressions:
             hint = "Which values there are is known only to the data: write ON x IN ('a', 'b')."
             refuse("pivot_needs_values", "PIVOT needs the list of its values", hint, field)
