@@ -12,7 +12,7 @@ demo: $(VENV)/.built
 
 test: lint
 	cargo test --release --workspace --exclude dpsql-python
-	$(BIN)/pytest -n 2 -m "not long"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not long"
 
 lint: $(VENV)/.built
 	$(BIN)/ruff check .
