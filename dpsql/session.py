@@ -218,7 +218,11 @@ class Session:
         """The plan with the released values that it waited for."""
         if plan.given is None:
             return plan
-        return plan.given(tuple(self._finisher().values(query, answers) for query in plan.waits))
+        made = plan.given(tuple(self._finisher().values(query, answers) for query in plan.waits))
+        if made.charge != plan.charge:
+            raise AssertionError("the charge of a release depends on what it waited for")
+        self._confirm(made)  # its SQL has constants in it that nobody has seen before
+        return made
 
     def _whole(self, plan: Plan | Program, answers: list[Answer], snapshot: Snapshot, loss: Loss) -> Answer:
         if isinstance(plan, Plan):

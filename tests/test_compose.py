@@ -6,6 +6,7 @@ import datetime
 import threading
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 import shop
@@ -16,6 +17,7 @@ from test_lemmas import catalog
 
 import dpsql
 from dpsql.compile import compile
+from dpsql.history import verify
 from dpsql.plan import Plan, Program
 
 RELEASED = [one.query for one in spec.every("shop") if one.file.stem == "released" and not one.refused]
@@ -110,3 +112,18 @@ def test_all_releases_read_one_snapshot() -> None:
     finally:
         done.set()
         writer.join()
+
+
+def test_a_ledger_of_releases_that_wait_is_verified(tmp_path: Path) -> None:
+    """What was charged before its values were known covers what was drawn; public groups alone draw nothing."""
+    db = dpsql.connect(shop.database(shop.clean()), policy=shop.undeclared(), ledger=str(tmp_path / "x.ledger"))
+    above = "FROM orders WHERE amount > (SELECT avg(amount) FROM orders)"
+    for query in (
+        f"SELECT sum(weight) {above}",
+        f"SELECT country, count(*) {above} GROUP BY country",
+        f"SELECT DISTINCT status {above}",
+    ):
+        db.sql(query)
+    db.sql("SELECT name FROM country")
+    db.close()
+    assert verify(tmp_path / "x.ledger")

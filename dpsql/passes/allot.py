@@ -86,7 +86,7 @@ def allot(
         bounded(mechanism)
     drawn = (*mechanisms, *([threshold] if threshold else []))
     sampled: tuple[Sampled, ...] = drawn
-    if ladder is not None or waiting:  # charged before they are known: the same for each of them
+    if ladder is not None or (waiting and drawn):  # charged before they are known: the same for each of them
         loss, reserve = (whole, key_delta) if waiting else (rest, key_delta if private else Fraction(0))
         later = Later((Laplace if pure else Gaussian).guarantee, loss, reserve)
         assert later.covers(drawn)
