@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dpsql import accountant, functions, ledger, sources
 from dpsql import compile as compiler
 from dpsql.backends.duckdb import DuckDB, Shadow
+from dpsql.compose import Composer
 from dpsql.finish import Scratch
 from dpsql.mechanisms import MECHANISMS
+from dpsql.passes.free import free
 from dpsql.release import choose, release
 from dpsql.session import Session
 
@@ -18,6 +20,8 @@ HEADINGS = ("Needs", "Gives", "Proof", "Checked")
 OBLIGATIONS: tuple[object, ...] = (
     functions,
     *compiler.PASSES,
+    free,
+    Composer,
     Session.sql,
     sources,
     DuckDB.snapshot,
