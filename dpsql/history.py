@@ -186,9 +186,9 @@ class Book:
             case "reserved":
                 if entry.run in self.seen or not entry.run.startswith(f"{entry.number}-"):
                     return "its run was charged before"
-                wanted = cost(read(entry.mechanisms), currency(self.known))
+                wanted = cost(sampled := read(entry.mechanisms), currency(self.known))
                 charge = entry.amount, entry.delta
-                if not close(charge, (wanted.amount, wanted.delta)):
+                if not sampled or not close(charge, (wanted.amount, wanted.delta)):
                     return "its charge does not follow from its mechanisms"
                 self.seen.add(entry.run)
                 self.open[entry.run] = entry

@@ -184,7 +184,8 @@ class Session:
                 )
             answer, interrupted = None, False
             try:
-                run = self._ledger.reserve(plan, query, self._analyst, query_id)
+                # What releases nothing about anyone has nothing to be charged for.
+                run = self._ledger.reserve(plan, query, self._analyst, query_id) if plan.sampled else None
                 answer = self._answer(plan, snapshot, run, query_id)
             except KeyboardInterrupt:
                 interrupted = True
@@ -195,7 +196,7 @@ class Session:
                 raise Failed
         return answer
 
-    def _answer(self, plan: Plan | Program, snapshot: Snapshot, run: str, query_id: str | None) -> Answer | None:
+    def _answer(self, plan: Plan | Program, snapshot: Snapshot, run: str | None, query_id: str | None) -> Answer | None:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
         try:
             answers, kept, drawn = list[Answer](), list[Any](), list[Sampled]()
@@ -208,7 +209,10 @@ class Session:
                 kept.append([rungs, answers[-1].stored() if query_id else ""])
                 drawn += chosen.drawn if rungs or part.waits else []
             answer = self._whole(plan, answers, snapshot, self._loss(plan))
-            self._ledger.settle(run, json.dumps([fingerprint(plan, query_id), kept]) if query_id else "", tuple(drawn))
+            if run is not None:
+                self._ledger.settle(
+                    run, json.dumps([fingerprint(plan, query_id), kept]) if query_id else "", tuple(drawn)
+                )
         except Exception:
             self._scratch = None  # an engine that has failed may be of no use any more
             return None
