@@ -11,11 +11,13 @@ figures are left out.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import time
 from collections.abc import Callable
 from functools import partial
+from threading import Thread
 from typing import Any, Literal
 
 import numpy as np
@@ -24,22 +26,45 @@ import pyarrow as pa
 from dpsql._native import add_noise, add_truncated, flips, respond, select, words_drawn
 
 Mechanism = Literal["laplace", "gaussian"]
+MECHANISMS: tuple[Mechanism, ...] = ("gaussian", "laplace")
 LIKE = {"gaussian": "normal", "laplace": "laplace"}
 SCALES = (1.0, 4.2, 30.0, 1e3, 1e6, 1e9)
 
 
-def seconds(run: Callable[[], object], times: int) -> float:
-    """The least of many: what others do on the machine only adds."""
-    best = float("inf")
-    for _ in range(times):
-        start = time.perf_counter()
-        run()
-        best = min(best, time.perf_counter() - start)
-    return best
+def seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def least(runs: list[Callable[[], object]], times: int) -> list[float]:
+    """Of each the least of many: what others do on the machine only adds. In turn, as its clock changes."""
+    return [min(each) for each in zip(*([seconds(run) for run in runs] for _ in range(times)), strict=True)]
 
 
 def zeros(n: int) -> Any:
     return pa.table({"v": pa.array(np.zeros(n, dtype=np.int64)).cast(pa.decimal128(38, 0))})
+
+
+def anew(column: Any, mechanism: Mechanism, scale: float) -> Callable[[], object]:
+    """With another scale each time, for which nothing is prepared."""
+    scales = itertools.count(scale, scale / 2**30)
+    return lambda: add_noise(column, mechanism, [next(scales)])
+
+
+def normals(threads: int) -> None:
+    """2,000,000 of numpy's, by so many threads, each into an array that stays in its cache."""
+
+    def fill(times: int) -> None:
+        draw, array = np.random.default_rng(), np.empty(20_000)
+        for _ in range(times):
+            draw.standard_normal(out=array)
+
+    started = [Thread(target=fill, args=(100 // threads,)) for _ in range(threads)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
 
 
 def bits(run: Callable[[], object], n: int) -> float:
@@ -73,47 +98,52 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[:1])
     print(f"load of the machine before: {os.getloadavg()[0]:.2f}")
-    draw, figures, column = np.random.default_rng(), {}, zeros(n)
-    for mechanism in ("gaussian", "laplace"):
-        ratios = {}
+    draw, figures, column = np.random.default_rng(), dict[str, float](), zeros(n)
+    for mechanism in MECHANISMS:
+        ratios, theirs = {}, getattr(draw, LIKE[mechanism])
         for scale in SCALES:
-            numpy = seconds(partial(getattr(draw, LIKE[mechanism]), 0, scale, n), times)
-            ours = seconds(partial(add_noise, column, mechanism, [scale]), times)
+            numpy, ours = least([partial(theirs, 0, scale, n), anew(column, mechanism, scale)], times)
             ratios[scale] = numpy / ours
             print(
                 f"{mechanism} {scale:<8g} {n / ours / 1e6:6.1f} M/s, numpy {n / numpy / 1e6:6.1f} M/s: {numpy / ours:5.2f} x"
             )
         figures[f"{mechanism}_vs_numpy"] = min(ratios.values())
-        few = 2_000
-        if theirs := opendp(mechanism, 4.2, few):
-            ours = seconds(partial(add_noise, column, mechanism, [4.2]), times) / n
-            figures[f"{mechanism}_vs_opendp"] = seconds(theirs, 3) / few / ours
+        if peer := opendp(mechanism, 1e3, few := 2_000):
+            slow, ours = least([peer, partial(add_noise, column, mechanism, [1e3])], 5)
+            figures[f"{mechanism}_vs_opendp"] = slow / few / (ours / n)
     scores = np.random.default_rng().integers(0, 100, 1_000_000)
     table = pa.table({"v": pa.array(scores).cast(pa.decimal128(38, 0))})
-    numpy = seconds(lambda: np.argmax(scores + np.random.gumbel(size=len(scores))), 5)
-    for noise in ("gumbel", "exponential", "laplace"):
-        figures[f"noisy_max_{noise}_vs_numpy"] = numpy / seconds(partial(select, table, noise, 1.0), 5)
+    kinds: tuple[Literal["gumbel", "exponential", "laplace"], ...] = ("gumbel", "exponential", "laplace")
+    gumbel: Callable[[], object] = lambda: np.argmax(scores + np.random.gumbel(size=len(scores)))  # noqa: E731
+    numpy, *each = least([gumbel, *(partial(select, table, noise, 1.0) for noise in kinds)], 5)
+    figures |= {f"noisy_max_{noise}_vs_numpy": numpy / ours for noise, ours in zip(kinds, each, strict=True)}
     figures["noisy_max_vs_numpy"] = figures["noisy_max_gumbel_vs_numpy"]
     # So many at one scale that a table of it pays, which is then kept: half a word for each.
-    many, least = zeros(2_000_000), times // 5
-    for mechanism in ("gaussian", "laplace"):
+    many, fewer = zeros(2_000_000), times // 5
+    for mechanism in MECHANISMS:
         ratios = {}
-        for values, again in ((many, least), (column, times)):
+        for values, again in ((many, fewer), (column, times)):
             size = len(values)
-            numpy = seconds(partial(getattr(draw, LIKE[mechanism]), 0, 2.0, size), again)
-            ours = seconds(partial(add_noise, values, mechanism, [2.0]), again)
+            theirs = partial(getattr(draw, LIKE[mechanism]), 0, 2.0, size)
+            numpy, ours = least([theirs, partial(add_noise, values, mechanism, [2.0])], again)
             ratios[size] = numpy / ours
             print(f"tabled {mechanism} 2, {size} at once: {size / ours / 1e6:6.1f} M/s: {numpy / ours:5.2f} x")
         figures[f"tabled_{mechanism}_vs_numpy"] = min(ratios.values())
     figures["tabled_vs_numpy"] = min(figures["tabled_gaussian_vs_numpy"], figures["tabled_laplace_vs_numpy"])
-    numpy = seconds(partial(draw.laplace, 0, 30.0, 2_000_000), least)
-    figures["sliced_vs_numpy"] = numpy / seconds(partial(add_noise, many, "sliced_laplace", [30.0]), least)
-    taken = {1: float("inf"), 2: float("inf")}
-    for _ in range(least):  # in turn, so that both meet the same machine
-        for threads in taken:
-            os.sched_setaffinity(0, cores[:threads])
-            taken[threads] = min(taken[threads], seconds(partial(add_noise, many, "gaussian", [1e3]), 2))
-    figures["threads_speedup"] = taken[1] / taken[2]
+    sliced = partial(add_noise, many, "sliced_laplace", [30.0])
+    numpy, ours = least([partial(draw.laplace, 0, 30.0, 2_000_000), sliced], fewer)
+    figures["sliced_vs_numpy"] = numpy / ours
+
+    def on(threads: int, work: Callable[[], object]) -> None:
+        os.sched_setaffinity(0, cores[:threads])
+        work()
+
+    # Beside what the machine gives to two threads that share nothing: its cores may be halves of one.
+    ours_many = partial(add_noise, many, "gaussian", [1e3])
+    works: list[tuple[int, Callable[[], object]]]
+    works = [(1, ours_many), (2, ours_many), (1, partial(normals, 1)), (2, partial(normals, 2))]
+    one, two, alone, both = least([partial(on, *work) for work in works], fewer)
+    figures |= {"threads_speedup": one / two, "threads_speedup_of_numpy": alone / both}
     os.sched_setaffinity(0, cores)
     n = 1_000_000
     million, ones = zeros(n), pa.table({"v": pa.array(np.ones(n, dtype=np.int64)).cast(pa.decimal128(38, 0))})

@@ -77,13 +77,21 @@ impl Laplace {
     }
 }
 
-impl Sampler<[u64; 2]> for Laplace {
+impl Laplace {
+    /// The magnitude, if two words decide that it is kept, and its floor.
     #[inline]
-    fn fast(&self, [first, second]: [u64; 2]) -> Option<i64> {
+    fn size(&self, [first, second]: [u64; 2]) -> Option<u64> {
         let (i, x) = split(second);
         let j = self.bins.fast(first)?; // below 2^11
-        let size = self.cut.floor(j << 52 | x)?;
-        (i != 0 && (size != 0 || first & 1 == 0)).then(|| signed(size, first & 1 == 1))
+        self.cut.floor(j << 52 | x).filter(|_| i != 0)
+    }
+}
+
+impl Sampler<[u64; 2]> for Laplace {
+    #[inline]
+    fn fast(&self, words: [u64; 2]) -> Option<i64> {
+        let (size, negative) = (self.size(words)?, words[0] & 1 == 1);
+        (size != 0 || !negative).then(|| signed(size, negative))
     }
 
     #[cold]
@@ -91,7 +99,10 @@ impl Sampler<[u64; 2]> for Laplace {
         let [mut first, mut second] = words;
         loop {
             let (i, x) = split(second);
-            if let Some(j) = self.bins.slow(first, bits) {
+            // Most that come here at a small scale are -0.
+            if (first & 1 == 0 || self.size([first, second]) != Some(0))
+                && let Some(j) = self.bins.slow(first, bits)
+            {
                 let mut x = Lazy::starting(x, 52, bits);
                 if accept(32, i, &mut x, bits) {
                     let size =

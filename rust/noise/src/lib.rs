@@ -120,7 +120,7 @@ impl std::error::Error for Error {}
 ///
 /// # Errors
 ///
-/// [`Error::Exact`] before any noise is drawn, [`Error::Entropy`], [`Error::Noisy`].
+/// [`Error::Exact`], which no noise decides; [`Error::Entropy`], [`Error::Noisy`].
 ///
 /// # Panics
 ///
@@ -131,12 +131,12 @@ pub fn add_noise(
 ) -> Result<Vec<Vec<Vec<i128>>>, Error> {
     let n = columns.first().map_or(0, |(_, exact)| exact.len());
     assert!(columns.iter().all(|(_, exact)| exact.len() == n));
-    columns.iter().try_for_each(|(_, exact)| check(exact))?;
     let adders = columns.iter().map(|(scale, _)| adder(mechanism, *scale, n));
     let adders = adders.collect::<Result<Vec<_>, _>>()?;
     in_parts(n, |part, bits| {
-        let each = columns.iter().zip(&adders);
-        each.map(|((_, exact), add)| add(&exact[part.clone()], bits)).collect()
+        let each = columns.iter().map(|(_, exact)| &exact[part.clone()]);
+        each.clone().try_for_each(check)?;
+        each.zip(&adders).map(|(exact, add)| add(exact, bits)).collect()
     })
 }
 

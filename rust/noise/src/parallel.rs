@@ -1,49 +1,55 @@
 //! Work on long slices, by all cores.
 
 use std::ops::Range;
+use std::sync::Mutex;
 use std::thread;
 
 use crate::Error;
 use crate::bits::Entropy;
 
-/// A thread is started for so many items: it takes some ten microseconds, and they about a thousand.
-const WORTH_A_THREAD: usize = 1 << 16;
+/// Items that one thread takes at a time: about a millisecond of work, so that a slow core is not waited for long
+/// and a thread, which takes some ten microseconds to start, is worth it.
+const PART: usize = 1 << 15;
 
-/// How many items each thread does.
-fn share(n: usize) -> usize {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    n.div_ceil((n / WORTH_A_THREAD).clamp(1, cores)).max(1)
-}
-
-/// Does `work` on parts of `items` at the same time, each with bits under its own key.
+/// Does `work` on parts of `items` at the same time.
 pub fn in_parallel<T: Send>(
     items: &mut [T],
     work: impl Fn(&mut [T], &mut Entropy) -> Result<(), Error> + Sync,
 ) -> Result<(), Error> {
-    let share = share(items.len());
-    each(items.chunks_mut(share), |part, bits| work(part, bits)).map(|_| ())
+    each(items.chunks_mut(PART), work).map(|_| ())
 }
 
-/// What `work` gives for parts of 0 .. n, at least one, in order; each with bits under its own key.
+/// What `work` gives for parts of 0 .. n, at least one, in order.
 pub fn in_parts<R: Send>(
     n: usize,
     work: impl Fn(Range<usize>, &mut Entropy) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
-    let share = share(n);
-    let starts = (0..n.max(1)).step_by(share);
-    each(starts.map(|start| start..n.min(start + share)), work)
+    let starts = (0..n.max(1)).step_by(PART);
+    each(starts.map(|start| start..n.min(start + PART)), work)
 }
 
+/// Each thread takes the next part when it has done one, with bits under a key of its own.
 fn each<P: Send, R: Send>(
-    mut parts: impl ExactSizeIterator<Item = P>,
+    parts: impl ExactSizeIterator<Item = P> + Send,
     work: impl Fn(P, &mut Entropy) -> Result<R, Error> + Sync,
 ) -> Result<Vec<R>, Error> {
-    let alone = |part| work(part, &mut Entropy::new()?);
-    if parts.len() <= 1 {
-        return parts.next().map(alone).into_iter().collect();
-    }
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores.min(parts.len() / 2).max(1);
+    let mut done: Vec<_> = (0..parts.len()).map(|_| None).collect();
+    let left = Mutex::new(parts.zip(done.iter_mut()));
+    let take = || {
+        let mut bits = Entropy::new()?;
+        loop {
+            let next = left.lock().expect("nothing panics that holds it").next();
+            let Some((part, place)) = next else { return Ok(()) };
+            *place = Some(work(part, &mut bits)?);
+        }
+    };
     thread::scope(|scope| {
-        let threads: Vec<_> = parts.map(|part| scope.spawn(|| alone(part))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread panicked")).collect()
-    })
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(take)).collect();
+        let own = take();
+        others.into_iter().fold(own, |all, one| all.and(one.join().expect("a thread panicked")))
+    })?;
+    drop(left);
+    Ok(done.into_iter().flatten().collect())
 }

@@ -111,11 +111,11 @@ const COLUMNS: usize = 1 << INDEX;
 /// Stands for the rest of the shares.
 const REST: i16 = i16::MIN;
 
-/// So many tables of each kind are kept for later calls.
-const KEPT: usize = 16;
+/// So many scales of each kind are remembered.
+const KEPT: usize = 64;
 
-/// Tables by the bits of their scale, the last used at the end.
-type Cache<L> = Mutex<Vec<(u64, Arc<Tabled<L>>)>>;
+/// By the bits of the scale: how often it was drawn from, and its table; the last used at the end.
+type Cache<L> = Mutex<Vec<(u64, usize, Option<Arc<Tabled<L>>>)>>;
 
 static LAPLACE: Cache<HalfLaplace> = Mutex::new(Vec::new());
 static GAUSSIAN: Cache<HalfGaussian> = Mutex::new(Vec::new());
@@ -137,8 +137,8 @@ impl<L: Law> Tabled<L> {
     }
 }
 
-/// The table of this scale that is kept, or a new one if `n` draws pay for it: an entry takes the time that
-/// `cost` draws save.
+/// The table of this scale, once all draws from it together pay for one: an entry takes the time that `cost` of
+/// them save.
 ///
 /// A lock that another thread holds is not waited for, as after a fork nobody may ever give it back: then there
 /// is no table, and the draws have the same distribution without one.
@@ -152,17 +152,21 @@ fn kept<L: Law>(
     let most = u32::try_from(COLUMNS / 2).ok()?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // large ones stay large
     let entries = Some(entries as u32).filter(|entries| (5..=most).contains(entries))?;
-    let (key, mut tables) = (scale.to_bits(), cache.try_lock().ok()?);
-    let table = match tables.iter().position(|(other, _)| *other == key) {
-        Some(i) => tables.remove(i).1,
-        None if n / cost < entries as usize => return None,
-        None => Arc::new(Tabled::new(law(Ratio::new(scale)?), entries)),
+    let (key, mut scales) = (scale.to_bits(), cache.try_lock().ok()?);
+    let known = scales.iter().position(|(other, ..)| *other == key);
+    let (_, drawn, table) = known.map_or((key, 0, None), |i| scales.remove(i));
+    let drawn = drawn.saturating_add(n);
+    let table = match table {
+        None if drawn / cost >= entries as usize => {
+            Some(Arc::new(Tabled::new(law(Ratio::new(scale)?), entries)))
+        }
+        table => table,
     };
-    if tables.len() == KEPT {
-        tables.remove(0);
+    if scales.len() == KEPT {
+        scales.remove(0);
     }
-    tables.push((key, Arc::clone(&table)));
-    Some(table)
+    scales.push((key, drawn, table.clone()));
+    table
 }
 
 pub fn laplace(scale: Scale, n: usize) -> Option<Arc<Tabled<HalfLaplace>>> {
@@ -331,6 +335,7 @@ mod tests {
     fn tables_are_kept() {
         let cache = Mutex::default();
         assert!(gaussian_in(&cache, 2.0, 1).is_none());
+        assert!((0..9).map(|_| gaussian_in(&cache, 1.5, 10_000)).any(|table| table.is_some()));
         let first = gaussian_in(&cache, 2.0, MANY).unwrap();
         assert!(Arc::ptr_eq(&first, &gaussian_in(&cache, 2.0, 1).unwrap()));
         for i in 0..KEPT - 1 {
