@@ -16,7 +16,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.catalog import Catalog, Value
-from dpsql.compose import compose, filled
+from dpsql.compose import Compiler, compose, filled
 from dpsql.errors import Refused
 from dpsql.mechanisms import Gaussian, Laplace
 from dpsql.passes.allot import allot
@@ -58,43 +58,43 @@ def composed(
 
     tries = iter(range(MAX_TRIES))
 
-    def near(query: exp.Query) -> bool:
-        return local(query, catalog)
-
-    def single(query: exp.Query) -> bool:
+    def single(query: exp.Query, known: Catalog) -> bool:
         if next(tries, None) is None:
             raise Refused("too_many_releases", "too many queries are nested in each other", "Ask for less at a time.")
         try:
-            release(apart(query), catalog, epsilon, delta)
+            release(apart(query), known, epsilon, delta)
         except Refused:
             return False
         return True
 
-    def whole(query: exp.Query) -> bool:
-        if single(query.copy()):
+    def whole(query: exp.Query, known: Catalog) -> bool:
+        if single(query.copy(), known):
             return True
         try:
-            compose(query, catalog, near, single, whole, plan, refusal)
+            compose(query, known, compiler, refusal)
         except Refused as error:
             if error.code == "too_many_releases":
                 raise
             return False
         return True
 
-    def plan(query: exp.Query, part: Fraction, waits: tuple[str, ...], samples: tuple[Value, ...]) -> Plan:
+    def plan(
+        query: exp.Query, known: Catalog, part: Fraction, waits: tuple[str, ...], samples: tuple[Value, ...]
+    ) -> Plan:
         if not waits:
-            return release(apart(query), catalog, epsilon, delta, None, part)
+            return release(apart(query.copy()), known, epsilon, delta, None, part)
 
         def given(values: tuple[tuple[Value, ...], ...]) -> Plan:
-            return release(apart(filled(query.copy(), values)), catalog, epsilon, delta, None, part, waiting=True)
+            return release(apart(filled(query.copy(), values)), known, epsilon, delta, None, part, waiting=True)
 
         return replace(given(tuple((value,) for value in samples)), waits=waits, given=given)
 
+    compiler = Compiler(local, single, whole, plan)
     if not isinstance(parsed.tree, exp.Query):
         raise refusal
     tree = written(parsed.tree, bind(parsed.marks, parameters))
     try:
-        return compose(tree, catalog, near, single, whole, plan, refusal)
+        return compose(tree, catalog, compiler, refusal)
     except Refused as error:
         raise error if error.code in OF_PROGRAMS or not isinstance(tree, exp.Select) else refusal from None
 

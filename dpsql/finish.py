@@ -104,10 +104,15 @@ class Scratch:
 
     def values(self, query: str, answers: list[Answer]) -> tuple[Any, ...]:
         """The column that a query over answers gives."""
-        with self._lock, self._connection.cursor() as cursor:
+        return tuple(row[0] for row in self.rows(query, answers).fetchall())
+
+    def rows(self, query: str, answers: list[Answer]) -> duckdb.DuckDBPyRelation:
+        """What a query over answers gives, in memory."""
+        with self._lock:
+            cursor = self._connection.cursor()
             for index, answer in enumerate(answers):
                 cursor.execute(view(index, answer.columns, f"SELECT * FROM answer_{answer.number}"))
-            return tuple(row[0] for row in cursor.execute(query).fetchall())
+            return cursor.sql(query)
 
     def confirm(self, plan: Plan | Program, schemas: Mapping[str, str] = MappingProxyType({})) -> None:
         """Let the engine bind the finishing query, so that one which cannot run is refused before anything is charged."""

@@ -310,6 +310,19 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Read:
+    """A table that is computed from earlier releases of the statement, and that a later one reads like a public one."""
+
+    name: str
+    query: str
+    columns: tuple[tuple[str, Type], ...]
+
+    @property
+    def path(self) -> tuple[str, str, str]:
+        return ("temp", "main", self.name)
+
+
+@dataclass(frozen=True)
 class Plan:
     """All that is needed to run: exact integer query, noise, finishing query, charge. Constructed only by `allot`."""
 
@@ -336,6 +349,7 @@ class Plan:
     # Queries over earlier releases of the statement, whose values this one is made with, and how. It is made with samples here.
     waits: tuple[str, ...] = ()
     given: Callable[[tuple[tuple[Value, ...], ...]], Plan] | None = field(default=None, repr=False, compare=False)
+    reads: tuple[Read, ...] = ()
 
     @property
     def parts(self) -> tuple[Plan, ...]:

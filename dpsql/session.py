@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -201,6 +201,7 @@ class Session:
         try:
             answers, kept, drawn = list[Answer](), list[Any](), list[Sampled]()
             for part in plan.parts:
+                self._load(part, answers, snapshot)
                 released = noisy(self._given(part, answers), snapshot)
                 if released is None:
                     return None
@@ -218,6 +219,11 @@ class Session:
             return None
         return answer
 
+    def _load(self, plan: Plan, answers: list[Answer], snapshot: Snapshot) -> None:
+        """The tables that a release reads of those before it."""
+        for read in plan.reads:
+            snapshot.load(read, self._finisher().rows(read.query, answers))
+
     def _given(self, plan: Plan, answers: list[Answer]) -> Plan:
         """The plan with the released values that it waited for."""
         if plan.given is None:
@@ -225,7 +231,7 @@ class Session:
         made = plan.given(tuple(self._finisher().values(query, answers) for query in plan.waits))
         if made.charge != plan.charge:
             raise AssertionError("the charge of a release depends on what it waited for")
-        self._confirm(made)  # its SQL has constants in it that nobody has seen before
+        self._confirm(replace(made, reads=plan.reads))  # its SQL has constants in it that nobody has seen before
         return made
 
     def _whole(self, plan: Plan | Program, answers: list[Answer], snapshot: Snapshot, loss: Loss) -> Answer:
@@ -281,6 +287,7 @@ class Session:
         with self._stage.snapshot() as snapshot:
             answers: list[Answer] = []
             for part in plan.parts:
+                self._load(part, answers, snapshot)
                 released = noisy(self._given(part, answers), snapshot)
                 if released is None:
                     raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")

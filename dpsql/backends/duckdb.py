@@ -17,7 +17,7 @@ import duckdb
 from dpsql.catalog import Described, Reference, Schema, fold, quoted
 from dpsql.errors import Error, Refused
 from dpsql.functions import NAMES
-from dpsql.plan import Plan, PublicKeys, typed
+from dpsql.plan import Plan, PublicKeys, Read, typed
 
 CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,
@@ -47,7 +47,7 @@ STEPS = frozenset(  # some have the number of their block behind them
 )
 
 
-SIGNS = frozenset([*OPERATORS, "<<", ">>", "~", "**", "^"])  # above the noise, as signs and not by their names
+SIGNS = frozenset([*OPERATORS, "!~~", "!~~*", "<<", ">>", "~", "**", "^"])  # above the noise, as signs and not by their names
 TABLES = ("range", "generate_series", "unnest")  # functions in FROM that may stand above the noise
 HERE = "SELECT system.main.current_database(), system.main.current_schema()"
 
@@ -194,6 +194,13 @@ class Snapshot:
         """A public table as an Arrow stream; to be read before the snapshot ends."""
         return Stream(self._connection.sql(f"SELECT * FROM {path}"))
 
+    def load(self, read: Read, rows: duckdb.DuckDBPyRelation) -> None:
+        """What has been released, as a table that only this snapshot has."""
+        self._connection.register("incoming", Stream(rows))
+        cells = ", ".join(f"CAST({quoted(word)} AS {type_.sql}) AS {quoted(word)}" for word, type_ in read.columns)
+        self._connection.execute(f'CREATE OR REPLACE TEMP TABLE {quoted(read.name)} AS SELECT {cells} FROM temp.main."incoming"')
+        self._connection.unregister("incoming")
+
     def interrupt(self) -> None:
         """End the query that runs now, from another thread."""
         with suppress(duckdb.Error):
@@ -313,6 +320,9 @@ class Shadow:
                 try:
                     if self._empty is None:
                         self._empty = self.twin()
+                    for read in plan.reads:
+                        columns = ", ".join(f"{quoted(word)} {type_.sql}" for word, type_ in read.columns)
+                        self._empty.execute(f"CREATE OR REPLACE TEMP TABLE {quoted(read.name)} ({columns})")
                     rows = self._empty.execute(sql).fetchall()
                 except duckdb.Error:
                     raise Refused(

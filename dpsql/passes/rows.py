@@ -43,7 +43,7 @@ from dpsql.relations import (
     scans,
 )
 
-MAX_TABLES = 6  # of one FROM: rows that multiply with every join would let a clock tell who is there
+MAX_TABLES = 8  # of one FROM: rows that multiply with every join would let a clock tell who is there
 MAX_SCANS = 24  # of one statement, with every use of a CTE
 OUTER = "outer:"  # marks a column of the query around a subquery
 

@@ -169,6 +169,13 @@ def domain_of(key: Expr, resolved: Resolved) -> tuple[Value, ...] | None:
     values = values_of(key, resolved)
     if values is None:
         return None
+    for part in required(resolved):  # rows with other values are left out whatever they are
+        match part:
+            case Call("=" | "IN", (first, *listed), _) if first == key and all(
+                isinstance(one, Literal) and one.facts.type == key.facts.type for one in listed
+            ):
+                kept = {one.value for one in listed if isinstance(one, Literal)}
+                values = tuple(value for value in values if value in kept) or values
     declared = column_of(key, resolved)
     nullable = declared.nullable if declared is not None else key.facts.nullable
     return (*values, None) if nullable and not rejects_null(resolved, key) else values
@@ -243,9 +250,13 @@ def rejects_null(resolved: Resolved, key: Expr) -> bool:
             and part.function in ("=", "!=", "<", "<=", ">", ">=", "IN", "BETWEEN")
             and part.arguments[0] == key
         )
-        for predicate in filters(resolved.relation)
-        for part in conjuncts(predicate)
+        for part in required(resolved)
     )
+
+
+def required(resolved: Resolved) -> Iterator[Expr]:
+    """The conditions that every row meets."""
+    return (part for predicate in filters(resolved.relation) for part in conjuncts(predicate))
 
 
 def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate]) -> exp.Select:

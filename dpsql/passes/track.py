@@ -78,6 +78,14 @@ def track(resolved: Resolved, catalog: Catalog) -> Tracked:
             "the query reads no table about persons",
             "Public tables alone are not answered yet; ask their owner for the file.",
         )
+    keys = {key.name: key.name for key in resolved.keys if isinstance(key, Column)}
+    if alone := renamed(found.leads, keys):  # no threshold would ever show them: better to say so than to charge for nothing
+        named = ", ".join(column.split(".")[-1] for column in alone[0].columns)
+        raise Refused(
+            "groups_of_persons",
+            f"GROUP BY {named} makes groups of one person each, and these are never shown",
+            "Group by something that many persons have in common, or count the groups: SELECT count(*) FROM (SELECT ... GROUP BY ...).",
+        )
     me = frozenset(column for lead in found.leads if lead.label == ME for column in lead.columns)
     return Tracked(found.relation, found.person, resolved, me)
 
