@@ -27,10 +27,11 @@ from dpsql.passes.parse import Parsed, apart, parse
 from dpsql.passes.resolve import resolve
 from dpsql.passes.split import split
 from dpsql.passes.track import track
-from dpsql.plan import Plan, Program, Unknown
+from dpsql.plan import Plan, Program, Read, Unknown
 
 MAX_TRIES = 64  # queries that are tried as releases, so that nested ones do not take for ever
-OF_PROGRAMS = ("rows_with_released", "too_many_releases", "delta_missing")
+OF_PROGRAMS = ("rows_with_released", "too_many_releases", "delta_missing", "name_reserved")
+OF_ROWS = ("subquery_not_local", "not_grouped", "select_star", "no_aggregate")  # what the first refusal says better
 PASSES = (parse, resolve, track, split, limit, climb, allot)
 
 
@@ -79,13 +80,14 @@ def composed(
         return True
 
     def plan(
-        query: exp.Query, known: Catalog, part: Fraction, waits: tuple[str, ...], samples: tuple[Value, ...]
+        query: exp.Query, known: Catalog, part: Fraction, waits: tuple[Read, ...], samples: tuple[Value, ...]
     ) -> Plan:
         if not waits:
             return release(apart(query.copy()), known, epsilon, delta, None, part)
 
         def given(values: tuple[tuple[Value, ...], ...]) -> Plan:
-            return release(apart(filled(query.copy(), values)), known, epsilon, delta, None, part, waiting=True)
+            made = tuple((sample, *found) for sample, found in zip(samples, values, strict=True))
+            return release(apart(filled(query.copy(), made)), known, epsilon, delta, None, part, waiting=True)
 
         return replace(given(tuple((value,) for value in samples)), waits=waits, given=given)
 
@@ -96,7 +98,9 @@ def composed(
     try:
         return compose(tree, catalog, compiler, refusal)
     except Refused as error:
-        raise error if error.code in OF_PROGRAMS or not isinstance(tree, exp.Select) else refusal from None
+        better = error.code in OF_PROGRAMS or not isinstance(tree, exp.Select)
+        better = better or (refusal.code == "subquery_not_local" and error.code not in OF_ROWS)
+        raise error if better else refusal from None
 
 
 def local(query: exp.Query, catalog: Catalog) -> bool:

@@ -6,6 +6,7 @@ over their answers and public tables: post-processing.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -28,14 +29,12 @@ from dpsql.plan import Plan, Program, Read
 MAX_RELEASES = 16
 
 
-Names = dict[str, "exp.CTE | Released"]
+# Names that only we give.
+RESERVED = ("release ", "released ", "public ", "with ", "tied ")
+TIED = "tied groups"  # what a query that is tied to the one around it is called, once it is released
 
-
-@dataclass
-class Released:
-    """A CTE that has been released, or reads only what has: how the SQL over releases defines it."""
-
-    cte: exp.CTE
+# What WITH has defined: rows of persons, or the name of a query over releases.
+Names = dict[str, exp.CTE | str]
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Compiler:
     local: Callable[[exp.Query, Catalog], bool]  # whether it is one of single persons' rows
     single: Callable[[exp.Query, Catalog], bool]  # whether it could be one release
     whole: Callable[[exp.Query, Catalog], bool]  # whether it could be asked alone
-    plan: Callable[[exp.Query, Catalog, Fraction, tuple[str, ...], tuple[Any, ...]], Plan]
+    plan: Callable[[exp.Query, Catalog, Fraction, tuple[Read, ...], tuple[Any, ...]], Plan]
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Release:
     """A release to be: its query, what is computed from earlier ones for it, and the tables of them that it reads."""
 
     query: exp.Query
-    waits: tuple[str, ...]
+    waits: tuple[Read, ...]
     reads: tuple[Read, ...]
 
 
@@ -75,6 +74,7 @@ class Composer:
     releases: dict[str, Release] = field(default_factory=dict)
     tables: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     reads: dict[str, Read] = field(default_factory=dict)
+    ctes: dict[str, exp.CTE] = field(default_factory=dict)
 
     def query(self, query: exp.Query, names: Names) -> exp.Query:
         """What stands for a query in the SQL over releases."""
@@ -93,22 +93,29 @@ class Composer:
             if self.private(cte.this, names) and self.rows(cte.this, names):
                 names[fold(cte.alias)] = cte
             else:
-                cte.set("this", self.query(cte.this, names))
-                names[fold(cte.alias)] = Released(cte)
+                word = f"with {len(self.ctes)}"  # the same name may be given again, further in
+                names[fold(cte.alias)] = word
+                listed = cte.args["alias"].args.get("columns")
+                alias = exp.TableAlias(this=exp.to_identifier(word, quoted=True), columns=listed)
+                made = self.query(cte.this, {name: at for name, at in names.items() if at != word})
+                self.ctes[word] = exp.CTE(this=made, alias=alias)
         query.set("with_", None)
         return names
 
     def release(self, query: exp.Select, names: Names) -> exp.Query:
         known = [cte.copy() for cte in names.values() if isinstance(cte, exp.CTE)]
         query.set("with_", exp.With(expressions=known) if known else None)
-        waits: list[str] = []
-        if not self.compiler.single(query.copy(), self.known):
+        waits: list[Read] = []
+        if self.reading(query, names) or not self.compiler.single(query.copy(), self.known):
             for item in list(query.expressions):  # called as they are written, whatever will be released
                 if not isinstance(item, exp.Alias | exp.Column | exp.Star):
                     item.replace(exp.alias_(item.copy(), label(item), quoted=True))
             for cte in known:
                 self.inside(cte.this, names, waits)
             self.inside(query, names, waits)
+        if self.reading(query, names):
+            what = "what was released stands in a place of this query where it cannot be read"
+            refuse("rows_with_released", what, "Give it another name, or join it in FROM.", query)
         read = {fold(table.name) for table in query.find_all(exp.Table)}
         reads = tuple(one for one in self.reads.values() if one.name in read)
         text = f"{query.sql('duckdb')} {waits}"
@@ -118,20 +125,20 @@ class Composer:
             refuse("too_many_releases", f"the query needs more than {MAX_RELEASES} releases", "Ask for less at a time.")
         return exp.select("*").from_(exp.Table(this=exp.to_identifier(f"release {number}", quoted=True)))
 
-    def inside(self, query: exp.Query, names: Names, waits: list[str]) -> None:
+    def inside(self, query: exp.Query, names: Names, waits: list[Read]) -> None:
         """What has to be released before a query over rows of persons: a value or a list of values leaves a parameter
         behind, numbered; a table becomes a public one."""
         for node in nested(query):
             at = node.parent
             if not isinstance(at, exp.Subquery) or isinstance(at.parent, exp.From | exp.Join):
                 if isinstance(at, exp.Subquery) and self.released(node, names):
-                    made = self.read(defined(self.query(node.copy(), names), names))
+                    made = self.read(self.query(node.copy(), names))
                     made.set("alias", at.args.get("alias"))
                     at.replace(made)
                 else:
                     self.inside(node, names, waits)
                 continue
-            if not self.released(node, names):
+            if not self.released(node, names) or (self.reading(node, names) and tied(node)):
                 self.inside(node, names, waits)
                 continue
             if not self.reading(node, names) and not self.compiler.whole(node.copy(), self.known):
@@ -140,22 +147,27 @@ class Composer:
                     left.set("from_", exp.From(this=aliased(self.read(self.query(groups, names)), TIED)))
                     node.replace(left)
                 continue
+            if isinstance(at.parent, exp.Ordered | exp.Group):  # as a number it would be the place of a column
+                refuse("not_supported", "one value orders and groups nothing", "Leave it out.", node)
             mark = exp.Placeholder(this=f"release {len(waits)}")
-            waits.append(defined(self.query(node.copy(), names), names).sql("duckdb", comments=False))
+            value = self.query(node.copy(), names)
+            types = self.columns(value) or (("value", DOUBLE),)
+            waits.append(Read(f"release {len(waits)}", self.text(value), types))
             if isinstance(at.parent, exp.In):
                 at.parent.set("expressions", [mark])
                 at.parent.set("query", None)
             else:
                 at.replace(mark)
         for source in sources(query):
-            if isinstance(source, exp.Table) and isinstance(names.get(fold(source.name)), Released):
-                made = self.read(defined(exp.select("*").from_(exp.to_identifier(source.name, quoted=True)), names))
+            word = names.get(fold(source.name)) if isinstance(source, exp.Table) else None
+            if isinstance(word, str):
+                made = self.read(exp.select("*").from_(exp.to_identifier(word, quoted=True)))
                 made.set("alias", source.args.get("alias") or exp.TableAlias(this=source.this.copy()))
                 source.replace(made)
 
     def read(self, query: exp.Query) -> exp.Table:
         """A query over releases as a public table for a later one."""
-        text = query.sql("duckdb", comments=False)
+        text = self.text(query)
         if text not in self.reads:
             columns = self.columns(query)
             if columns is None:
@@ -164,39 +176,53 @@ class Composer:
             self.reads[text] = Read(f"released {len(self.reads)}", text, columns)
         return exp.Table(this=exp.to_identifier(self.reads[text].name, quoted=True))
 
+    def text(self, query: exp.Query) -> str:
+        """SQL over releases, with the CTEs that it may use."""
+        query = query.copy()
+        if self.ctes:
+            query.set("with_", exp.With(expressions=[cte.copy() for cte in self.ctes.values()]))
+        return query.sql("duckdb", comments=False)
+
     def columns(self, query: exp.Expr) -> tuple[tuple[str, Type], ...] | None:
         """The columns of a query over releases with their types; what is computed from them is a DOUBLE."""
-        if not isinstance(query, exp.Select) or query.args.get("joins") or not query.args.get("from_"):
-            return None
-        source = query.args["from_"].this
-        if isinstance(source, exp.Subquery):
-            found = self.columns(source.this)
-        else:
-            ctes = {fold(cte.alias): cte.this for cte in query.find_all(exp.CTE)}
-            if fold(source.name) in ctes:
-                whole = ctes[fold(source.name)].copy()
-                whole.set("with_", query.args.get("with_"))
-                found = self.columns(whole)
-            else:
-                number = re.fullmatch(r"release (\d+)", source.name)
-                found = self.shape(int(number[1])) if number else None
-        if found is None:
+        if isinstance(query, exp.SetOperation):
+            return self.columns(query.this)
+        parts = [self.columns_of(source) for source in sources(query)]
+        found = [column for part in parts for column in part or ()]
+        if not parts or None in parts or not isinstance(query, exp.Select):
             return None
         types, shown = {fold(word): type_ for word, type_ in found}, list[tuple[str, Type]]()
         for item in query.expressions:
             if isinstance(item, exp.Star):
                 shown += found
             else:
-                shown.append((item.output_name or label(item), types.get(fold(item.unalias().name), DOUBLE)))
+                one = item.unalias().unnest()
+                one = one.this if isinstance(one, exp.Max | exp.Min) else one
+                type_ = types.get(fold(one.name), DOUBLE) if isinstance(one, exp.Column) else DOUBLE
+                shown.append((item.output_name or label(item), type_))
         return tuple(shown) if len({fold(word) for word, _ in shown}) == len(shown) else None
+
+    def columns_of(self, source: exp.Expr) -> tuple[tuple[str, Type], ...] | None:
+        if isinstance(source, exp.Subquery):
+            return self.columns(source.this)
+        if source.name in self.ctes:
+            cte = self.ctes[source.name]
+            found, listed = self.columns(cte.this), cte.args["alias"].args.get("columns")
+            if found is None or not listed:
+                return found
+            return tuple((new.name, type_) for new, (_, type_) in zip(listed, found, strict=False))
+        if release := re.fullmatch(r"release (\d+)", source.name):
+            return self.shape(int(release[1]))
+        table = self.catalog.table(source.name.removeprefix("public "))
+        return tuple((column.name, column.type) for column in table.columns.values()) if table is not None else None
 
     def shape(self, number: int) -> tuple[tuple[str, Type], ...]:
         """The columns of a release."""
-        made = self.planned(list(self.releases.values())[number], Fraction(1), [])
+        made = self.planned(list(self.releases.values())[number], Fraction(1))
         return tuple((output.name, output.expression.facts.type) for output in made.outputs)
 
-    def planned(self, release: Release, share: Fraction, before: list[Plan]) -> Plan:
-        samples = tuple(sample(wait, before) for wait in release.waits)
+    def planned(self, release: Release, share: Fraction) -> Plan:
+        samples = tuple(SAMPLES.get(wait.columns[0][1].kind, 1) for wait in release.waits)
         made = self.compiler.plan(release.query, self.known, share, release.waits, samples)
         return replace(made, reads=release.reads)
 
@@ -217,7 +243,9 @@ class Composer:
             untied = self.untied(node, names) if isinstance(node.parent, exp.Subquery | exp.Exists) else None
             if untied is not None:
                 groups, left = untied
-                left.set("from_", exp.From(this=self.query(groups, names).subquery(TIED)))
+                left.set(
+                    "from_", exp.From(this=self.query(groups, names).subquery(exp.to_identifier(TIED, quoted=True)))
+                )
                 node.replace(left)
                 continue
             inner = node.copy()
@@ -229,7 +257,7 @@ class Composer:
                 self.table(part, names)
             elif (length := interval(part)) is not None:
                 part.replace(spelt(length))
-            elif isinstance(part, exp.Anonymous):
+            elif isinstance(part, exp.Anonymous) and not isinstance(part.parent, exp.Table):
                 named(part)
         return query
 
@@ -244,6 +272,8 @@ class Composer:
         if any(node.args.get(clause) for clause in CLAUSES) or node.args.get("where") is None:
             return None
         mine = self.owner(node)
+        if mine is None:
+            return None
         ties, rest = list[tuple[exp.Expr, exp.Expr]](), list[exp.Expr]()
         for part in conditions(node.args["where"].this):
             sides = [part.this, part.expression] if isinstance(part, exp.EQ) else [part]
@@ -278,21 +308,27 @@ class Composer:
         )
         return groups, exp.select(found).where(exp.and_(*equal))
 
-    def owner(self, query: exp.Select) -> Callable[[exp.Column], bool]:
-        """Whether a column is one of the query's own tables, and not of the query around it."""
+    def owner(self, query: exp.Select) -> Callable[[exp.Column], bool] | None:
+        """Whether a column is one of the query's own tables, and not of the query around it; None if that is not known."""
         own: dict[str, set[str]] = {}
         for source in sources(query):
-            table = self.catalog.table(".".join(part.name for part in source.parts)) if isinstance(source, exp.Table) else None
-            own[fold(source.alias_or_name)] = set(table.columns) if table is not None else set()
+            if not isinstance(source, exp.Table):
+                return None
+            table = self.catalog.table(".".join(part.name for part in source.parts))
+            if table is None:
+                return None
+            own[fold(source.alias_or_name)] = set(table.columns)
         return lambda column: (
             fold(column.table) in own if column.table else any(fold(column.name) in names for names in own.values())
         )
 
     def table(self, node: exp.Table, names: Names) -> None:
-        if not isinstance(node.this, exp.Identifier) or node.name.startswith(("release ", "public ")):
+        if not isinstance(node.this, exp.Identifier) or node.name.startswith(RESERVED):
             return  # a function, of which the backend knows whether it is harmless; or what was put there before
         name = ".".join(part.name for part in node.parts)
-        if isinstance(names.get(fold(name)), Released):
+        if isinstance(word := names.get(fold(name)), str):
+            node.set("alias", node.args.get("alias") or exp.TableAlias(this=node.this.copy()))
+            node.set("this", exp.to_identifier(word, quoted=True))
             return
         found = self.catalog.tables.get(fold(name))
         if fold(name) in names or found is None or found.person is not None:
@@ -322,7 +358,7 @@ class Composer:
 
     def reading(self, query: exp.Expr, names: Names) -> bool:
         """Whether a query reads what has been released."""
-        return any(isinstance(names.get(fold(table.name)), Released) for table in query.find_all(exp.Table))
+        return any(isinstance(names.get(fold(table.name)), str) for table in query.find_all(exp.Table))
 
     def released(self, query: exp.Expr, names: Names) -> bool:
         """Whether a query is answered from releases: it reads them, or aggregates over persons."""
@@ -353,11 +389,10 @@ class Composer:
 
 
 CLAUSES = ("group", "having", "order", "limit", "offset", "distinct", "qualify", "with_", "laterals", "pivots")
-TIED = "tied"  # what a query that is tied to the one around it is called, once it is released
 
 
 def aliased(table: exp.Table, word: str) -> exp.Table:
-    table.set("alias", exp.TableAlias(this=exp.to_identifier(word)))
+    table.set("alias", exp.TableAlias(this=exp.to_identifier(word, quoted=True)))
     return table
 
 
@@ -365,6 +400,12 @@ def sources(query: exp.Expr) -> list[exp.Expr]:
     """What a SELECT reads in FROM and JOIN."""
     from_ = query.args.get("from_")
     return [from_.this, *(join.this for join in query.args.get("joins") or ())] if from_ is not None else []
+
+
+def tied(query: exp.Query) -> bool:
+    """Whether a query names a table of the query around it."""
+    own = {fold(source.alias_or_name) for source in query.find_all(exp.Table, exp.Subquery)}
+    return any(column.table and fold(column.table) not in own for column in query.find_all(exp.Column))
 
 
 def conditions(where: exp.Expr) -> list[exp.Expr]:
@@ -404,18 +445,12 @@ def nested(query: exp.Query) -> list[exp.Query]:
     return [node for node in found if node is not query and isinstance(node, inner)]
 
 
-def defined(query: exp.Query, names: Names) -> exp.Query:
-    """SQL over releases with the CTEs that it may use."""
-    known = [name.cte.copy() for name in names.values() if isinstance(name, Released)]
-    if known:
-        query.set("with_", exp.With(expressions=known))
-    return query
-
-
 def skeleton(query: exp.Expr) -> exp.Expr | None:
     """The groups of a query without what is computed of them, which may be possible only over many persons; None if it has
     one group, of everybody."""
     if not isinstance(query, exp.Select) or not (query.args.get("group") or any(map(has_aggregate, query.expressions))):
+        for clause in ("order", "limit", "offset"):
+            query.set(clause, None)
         return query
     group = query.args.get("group")
     if group is None:
@@ -435,44 +470,41 @@ def skeleton(query: exp.Expr) -> exp.Expr | None:
 
 
 def filled(query: exp.Query, values: tuple[tuple[Any, ...], ...]) -> exp.Query:
-    """A release with what it waited for: values of one column each."""
+    """A release with what it waited for: values of one column each, and a sample of their kind before them."""
     for node in list(query.find_all(exp.Placeholder)):
-        found = values[int(node.name.removeprefix("release "))]
-        if isinstance(node.parent, exp.In):
-            known = [constant(value) for value in found if value is not None]
-            if known:
-                node.parent.set("expressions", known)
-            else:
-                node.parent.replace(exp.Boolean(this=False))
+        sample, *given = values[int(node.name.split()[1])]
+        # Not a number is no number, as it would be in a column.
+        found = [None if isinstance(value, float) and not math.isfinite(value) else value for value in given]
+        known, test = [constant(value) for value in found if value is not None], node.parent
+        if isinstance(test, exp.In):
+            test.set("expressions", known)
+            parts = [*([test.copy()] if known else []), *([unknown(True)] if None in found else [])]
+            test.replace(exp.Paren(this=exp.or_(*parts)) if parts else exp.Boolean(this=False))
         else:
-            node.replace(constant(found[0] if len(found) == 1 else None))
+            node.replace(known[0] if len(found) == 1 and known else unknown(sample))
     return query
+
+
+def unknown(sample: Any) -> exp.Expr:
+    """NULL, of the sample's type."""
+    return exp.Case(ifs=[exp.If(this=exp.Boolean(this=False), true=constant(sample))])
 
 
 SAMPLES: dict[str, Any] = {"VARCHAR": "", "BOOLEAN": True, "DATE": date(2000, 1, 1), "TIMESTAMP": datetime(2000, 1, 1)}
 
 
-def sample(query: str, plans: list[Plan]) -> Any:
-    """A value of the kind that a query over releases gives, as far as that is known beforehand."""
-    found = re.search(r'SELECT \* FROM "release (\d+)"$', query)
-    kind = plans[int(found[1])].outputs[0].expression.facts.type.kind if found else "DOUBLE"
-    return SAMPLES.get(kind, 1)
-
-
 def compose(tree: exp.Query, catalog: Catalog, compiler: Compiler, refusal: Refused) -> Program:
     """The program of a statement that is not one release; `refusal` says why it is not."""
+    for word in tree.find_all(exp.Identifier):
+        if fold(word.name).startswith(RESERVED):
+            refuse("name_reserved", f"{word.name!r} is a name that only dpsql gives", "Choose another one.", word)
     composer = Composer(catalog, compiler)
-    names = composer.define(tree, {})
-    outer = defined(composer.query(tree, names), names)
+    outer = composer.query(tree, {})
     if len(composer.releases) == 1 and outer.sql("duckdb") == 'SELECT * FROM "release 0"':
         raise refusal
     share = Fraction(1, max(len(composer.releases), 1))
-    plans: list[Plan] = []
-    for release in composer.releases.values():
-        plans.append(composer.planned(release, share, plans))
+    plans = tuple(composer.planned(release, share) for release in composer.releases.values())
     tables = tuple((name, ".".join(map(quoted, path))) for name, path in composer.tables.items())
     if not plans and not tables:
         raise Refused("no_table", "the query reads no table", "Name a table of the policy.")
-    return Program(
-        tuple(plans), outer.sql("duckdb", comments=False), tables, CURRENCIES[catalog.policy.budget.accounting]
-    )
+    return Program(plans, composer.text(outer), tables, CURRENCIES[catalog.policy.budget.accounting])

@@ -6,7 +6,7 @@ import itertools
 import json
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,9 @@ import duckdb
 
 from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
-from dpsql.catalog import quoted
+from dpsql.catalog import Type, quoted
 from dpsql.errors import Refused
-from dpsql.plan import Plan, PrivateKeys, Program, PublicKeys
+from dpsql.plan import Plan, PrivateKeys, Program, PublicKeys, Read
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +30,10 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "4GB",
     "lock_configuration": True,
 }
+
+
+# A public table: its columns as CREATE TABLE has them, and its rows as an Arrow stream.
+Public = tuple[str, Callable[[], Any]]
 
 
 class Scratch:
@@ -86,33 +90,27 @@ class Scratch:
         names = tuple(output.name for output in plan.outputs)
         return Answer(names, loss, self._keep(number, tuple(plan.noise)), plan)
 
-    def combine(self, program: Program, answers: list[Answer], tables: Mapping[str, Any], loss: Loss) -> Answer:
+    def combine(self, program: Program, answers: list[Answer], tables: Mapping[str, Public], loss: Loss) -> Answer:
         """Run a program's own query on the answers of its releases and on public tables: post-processing."""
         number = next(self._numbers)
         with self._lock, self._connection.cursor() as cursor:
-            for index, answer in enumerate(answers):
-                cursor.execute(view(index, answer.columns, f"SELECT * FROM answer_{answer.number}"))
-            for name, table in tables.items():
-                cursor.register("incoming", table)
-                cursor.execute(f'CREATE TEMP TABLE {quoted(f"public {name}")} AS SELECT * FROM "incoming"')
-                cursor.unregister("incoming")
+            show(cursor, program.outer, answers, tables)
             cursor.execute(f"CREATE TABLE answer_{number} AS {program.outer}")
             names = tuple(row[0] for row in cursor.execute(f"DESCRIBE answer_{number}").fetchall())
             renamed = ", ".join(f'{quoted(name)} AS "c{i}"' for i, name in enumerate(names))
             cursor.execute(f"CREATE OR REPLACE TABLE answer_{number} AS SELECT {renamed} FROM answer_{number}")
         return Answer(names, loss, self._keep(number, ()), program)
 
-    def values(self, query: str, answers: list[Answer]) -> tuple[Any, ...]:
+    def values(self, read: Read, answers: list[Answer], tables: Mapping[str, Public]) -> tuple[Any, ...]:
         """The column that a query over answers gives."""
-        return tuple(row[0] for row in self.rows(query, answers).fetchall())
+        return tuple(row[0] for row in self.rows(read, answers, tables).fetchall())
 
-    def rows(self, query: str, answers: list[Answer]) -> duckdb.DuckDBPyRelation:
-        """What a query over answers gives, in memory."""
+    def rows(self, read: Read, answers: list[Answer], tables: Mapping[str, Public]) -> duckdb.DuckDBPyRelation:
+        """What a query over answers gives."""
         with self._lock:
             cursor = self._connection.cursor()
-            for index, answer in enumerate(answers):
-                cursor.execute(view(index, answer.columns, f"SELECT * FROM answer_{answer.number}"))
-            return cursor.sql(query)
+            show(cursor, read.query, answers, tables)
+            return cursor.sql(read.query)
 
     def confirm(self, plan: Plan | Program, schemas: Mapping[str, str] = MappingProxyType({})) -> None:
         """Let the engine bind the finishing query, so that one which cannot run is refused before anything is charged."""
@@ -121,10 +119,13 @@ class Scratch:
                 if isinstance(plan, Plan):
                     cursor.execute(f"EXPLAIN {unfilled(plan)}").fetchall()
                     return
-                for index, part in enumerate(plan.parts):
-                    cursor.execute(view(index, tuple(output.name for output in part.outputs), unfilled(part)))
                 for name, _ in plan.tables:
                     cursor.execute(f"CREATE TEMP TABLE {quoted(f'public {name}')} ({schemas[name]})")
+                for index, part in enumerate(plan.parts):
+                    for read in (*part.waits, *part.reads):
+                        found = cursor.execute(f"DESCRIBE {read.query}").fetchall()
+                        fits(read, [Type(row[1]) for row in found])
+                    cursor.execute(view(index, tuple(output.name for output in part.outputs), unfilled(part)))
                 cursor.execute(f"EXPLAIN {plan.outer}").fetchall()
             except duckdb.Error as error:
                 what = str(error).partition("\n")[0].partition(": ")[2]
@@ -154,6 +155,32 @@ def unfilled(plan: Plan) -> str:
     columns = [f'CAST(NULL AS {type_.sql}) AS "{key}"' for key, type_ in keys]
     columns += [f'CAST(0 AS DECIMAL(38, 0)) AS "{column}"' for column in plan.noise]
     return f'WITH "released" AS (SELECT {", ".join(["CAST(0 AS BIGINT) AS row", *columns])}) {plan.outer}'
+
+
+def fits(read: Read, types: list[Type]) -> None:
+    """What is computed from releases for a later one has the kinds that it was planned with."""
+    planned = [type_ for _, type_ in read.columns]
+    if len(types) != len(planned):
+        raise Refused("not_supported", "a subquery that is a value has more than one column", "Select one.")
+    for type_, plan in zip(types, planned, strict=True):
+        if not (type_.numeric if plan.numeric else type_.kind == plan.kind and type_.kind not in ("LIST", "OTHER")):
+            raise Refused(
+                "not_supported",
+                f"a value of type {type_.sql} is computed from what was released, and used where persons are counted",
+                "Select a released column as it is, or a number.",
+            )
+
+
+def show(cursor: duckdb.DuckDBPyConnection, query: str, answers: list[Answer], tables: Mapping[str, Public]) -> None:
+    """The answers and public tables that a query reads, under the names that it has for them. Only this cursor sees them."""
+    for index, answer in enumerate(answers):
+        cursor.execute(view(index, answer.columns, f"SELECT * FROM answer_{answer.number}"))
+    for name, (columns, rows) in tables.items():
+        if (called := quoted(f"public {name}")) in query:
+            cursor.execute(f"CREATE TEMP TABLE {called} ({columns})")
+            cursor.register("incoming", rows())
+            cursor.execute(f'INSERT INTO {called} SELECT * FROM "incoming"')
+            cursor.unregister("incoming")
 
 
 def view(index: int, names: tuple[str, ...], query: str) -> str:

@@ -311,7 +311,8 @@ class Output:
 
 @dataclass(frozen=True)
 class Read:
-    """A table that is computed from earlier releases of the statement, and that a later one reads like a public one."""
+    """What is computed from earlier releases of the statement: a table that a later one reads like a public one, or values
+    that become its constants."""
 
     name: str
     query: str
@@ -347,7 +348,7 @@ class Plan:
     sampled: tuple[Sampled, ...] = ()  # all that is charged: the ledger keeps it, and computes the charge again from it
     then: Callable[[tuple[int, ...]], Plan] | None = field(default=None, repr=False, compare=False)
     # Queries over earlier releases of the statement, whose values this one is made with, and how. It is made with samples here.
-    waits: tuple[str, ...] = ()
+    waits: tuple[Read, ...] = ()
     given: Callable[[tuple[tuple[Value, ...], ...]], Plan] | None = field(default=None, repr=False, compare=False)
     reads: tuple[Read, ...] = ()
 

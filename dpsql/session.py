@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from dpsql.backends.duckdb import Shadow, Snapshot, finishes, second_opinion
 from dpsql.catalog import Catalog, Policy, Schema, build, encodable, read_policy
 from dpsql.errors import Failed, Interrupted, Refused
 from dpsql.explain import Explanation
-from dpsql.finish import Scratch
+from dpsql.finish import Public, Scratch
 from dpsql.history import Run, runs_of
 from dpsql.interrupt import interruptible
 from dpsql.ledger import Balance, Ledger
@@ -200,16 +201,17 @@ class Session:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
         try:
             answers, kept, drawn = list[Answer](), list[Any](), list[Sampled]()
+            tables = self._public(plan, snapshot)
             for part in plan.parts:
-                self._load(part, answers, snapshot)
-                released = noisy(self._given(part, answers), snapshot)
+                self._load(part, answers, tables, snapshot)
+                released = noisy(self._given(part, answers, tables), snapshot)
                 if released is None:
                     return None
                 chosen, table, rungs = released
                 answers.append(self._finisher().finish(chosen, table, self._loss(part)))
                 kept.append([rungs, answers[-1].stored() if query_id else ""])
                 drawn += chosen.drawn if rungs or part.waits else []
-            answer = self._whole(plan, answers, snapshot, self._loss(plan))
+            answer = self._whole(plan, answers, tables, self._loss(plan))
             if run is not None:
                 self._ledger.settle(
                     run, json.dumps([fingerprint(plan, query_id), kept]) if query_id else "", tuple(drawn)
@@ -219,25 +221,32 @@ class Session:
             return None
         return answer
 
-    def _load(self, plan: Plan, answers: list[Answer], snapshot: Snapshot) -> None:
+    def _public(self, plan: Plan | Program, snapshot: Snapshot) -> dict[str, Public]:
+        if isinstance(plan, Plan):
+            return {}
+        shapes = self._shadow.columns()
+        return {
+            name: (shapes[name], partial(snapshot.public, path, self._shadow.types(name))) for name, path in plan.tables
+        }
+
+    def _load(self, plan: Plan, answers: list[Answer], tables: Mapping[str, Public], snapshot: Snapshot) -> None:
         """The tables that a release reads of those before it."""
         for read in plan.reads:
-            snapshot.load(read, self._finisher().rows(read.query, answers))
+            snapshot.load(read, self._finisher().rows(read, answers, tables))
 
-    def _given(self, plan: Plan, answers: list[Answer]) -> Plan:
+    def _given(self, plan: Plan, answers: list[Answer], tables: Mapping[str, Public]) -> Plan:
         """The plan with the released values that it waited for."""
         if plan.given is None:
             return plan
-        made = plan.given(tuple(self._finisher().values(query, answers) for query in plan.waits))
+        made = plan.given(tuple(self._finisher().values(read, answers, tables) for read in plan.waits))
         if made.charge != plan.charge:
             raise AssertionError("the charge of a release depends on what it waited for")
         self._confirm(replace(made, reads=plan.reads))  # its SQL has constants in it that nobody has seen before
         return made
 
-    def _whole(self, plan: Plan | Program, answers: list[Answer], snapshot: Snapshot, loss: Loss) -> Answer:
+    def _whole(self, plan: Plan | Program, answers: list[Answer], tables: Mapping[str, Public], loss: Loss) -> Answer:
         if isinstance(plan, Plan):
             return answers[0]
-        tables = {name: snapshot.public(path) for name, path in plan.tables}
         return self._finisher().combine(plan, answers, tables, loss)
 
     def _answered(self, plan: Plan | Program, query: str, query_id: str) -> Answer | None:
@@ -251,12 +260,13 @@ class Session:
         if mark != fingerprint(plan, query_id):
             raise Refused("query_differs", f"query {query_id!r} had other parameters", "Ask under another id.")
         answers: list[Answer] = []
-        for part, (rungs, rows) in zip(plan.parts, kept, strict=True):
-            made = self._given(part, answers)
-            made = made.then(tuple(rungs)) if made.then else made
-            answers.append(self._finisher().again(made, rows, self._loss(part)))
         with self._backend.snapshot() as snapshot:
-            return self._whole(plan, answers, snapshot, self._loss(plan))
+            tables = self._public(plan, snapshot)
+            for part, (rungs, rows) in zip(plan.parts, kept, strict=True):
+                made = self._given(part, answers, tables)
+                made = made.then(tuple(rungs)) if made.then else made
+                answers.append(self._finisher().again(made, rows, self._loss(part)))
+            return self._whole(plan, answers, tables, self._loss(plan))
 
     def _may(self, what: Literal["ask", "see the ledger"]) -> None:
         if self._catalog.policy.analyst(self._analyst).role == "viewer":
@@ -285,20 +295,20 @@ class Session:
             fill(twin, self._catalog)
             self._stage = DuckDB(twin, ours=True)
         with self._stage.snapshot() as snapshot:
-            answers: list[Answer] = []
+            answers, tables = list[Answer](), self._public(plan, snapshot)
             for part in plan.parts:
-                self._load(part, answers, snapshot)
-                released = noisy(self._given(part, answers), snapshot)
+                self._load(part, answers, tables, snapshot)
+                released = noisy(self._given(part, answers, tables), snapshot)
                 if released is None:
                     raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
                 answers.append(self._finisher().finish(*released[:2], self._free()))
-            answer = self._whole(plan, answers, snapshot, self._free())
+            answer = self._whole(plan, answers, tables, self._free())
         answer.notes = (NOTE, *answer.notes)
         return answer
 
     def _confirm(self, plan: Plan | Program) -> None:
         """Let both engines see what would run, so that what cannot is refused before anything is charged."""
-        texts = (plan.outer, *(text for part in plan.parts for text in (part.inner, part.outer, part.climb)))
+        texts = written(plan)
         if texts in self._confirmed:
             return
         for part in plan.parts:
@@ -307,7 +317,8 @@ class Session:
                 finishes(one.outer)
                 self._finisher().confirm(one)
         if isinstance(plan, Program):
-            finishes(plan.outer, aggregating=True)
+            for text in (plan.outer, *(read.query for part in plan.parts for read in (*part.waits, *part.reads))):
+                finishes(text, aggregating=True)
             self._finisher().confirm(plan, self._shadow.columns())
         if len(self._confirmed) == REMEMBERED:
             self._confirmed.clear()
@@ -410,9 +421,14 @@ def usable(value: object) -> bool:
 
 def fingerprint(plan: Plan | Program, query_id: str) -> str:
     """Tells plans apart that differ only in the values of their parameters, which the ledger does not keep."""
-    return hashlib.sha256(
-        json.dumps([query_id, plan.outer, *(part.inner + part.outer for part in plan.parts)]).encode()
-    ).hexdigest()
+    return hashlib.sha256(json.dumps([query_id, *written(plan)]).encode()).hexdigest()
+
+
+def written(plan: Plan | Program) -> tuple[str, ...]:
+    """All SQL that a plan would run."""
+    parts = plan.parts
+    reads = (read.query for part in parts for read in (*part.waits, *part.reads))
+    return (plan.outer, *(text for part in parts for text in (part.inner, part.outer, part.climb)), *reads)
 
 
 def privacy(

@@ -127,3 +127,80 @@ def test_a_ledger_of_releases_that_wait_is_verified(tmp_path: Path) -> None:
     db.sql("SELECT name FROM country")
     db.close()
     assert verify(tmp_path / "x.ledger")
+
+
+CLOCK = "WITH m AS (SELECT count(*) AS a FROM customer) SELECT count(*), {} FROM orders"
+AROUND = [
+    *(
+        CLOCK.format(f"({inner})")
+        for inner in (
+            "SELECT epoch_us(now()) FROM m",
+            "SELECT random() FROM m",
+            "SELECT current_setting('memory_limit') FROM m",
+            "SELECT max(value) FROM m, duckdb_settings() AS s WHERE s.name = 'secret_directory'",
+            "SELECT max(x) FROM m, query('SELECT 42 AS x')",
+            "SELECT [a] FROM m",
+            "SELECT INTERVAL 1 DAY FROM m",
+            "SELECT a::VARCHAR FROM m",
+        )
+    ),
+    "SELECT count(*) FROM orders AS o JOIN (SELECT status, (SELECT epoch_us(now()) FROM (SELECT count(*) FROM customer)) AS t "
+    "FROM (SELECT status, count(*) FROM orders GROUP BY status)) AS s USING (status)",
+    'SELECT max(c) FROM "release 0", (SELECT count(*) AS c FROM orders)',
+    'WITH "release 0" AS (SELECT 1 AS c) SELECT (SELECT max(c) FROM "release 0"), (SELECT count(*) FROM orders)',
+]
+
+
+@pytest.mark.parametrize("query", AROUND, ids=range(len(AROUND)))
+def test_nothing_else_is_asked_on_the_way(query: str, clean: dpsql.Session) -> None:
+    """What is computed between two releases is confirmed like what comes after them: clocks would time an exact query."""
+    before = clean.budget.spent.amount
+    with pytest.raises(dpsql.Refused):
+        clean.sql(query)
+    assert clean.budget.spent.amount == before
+
+
+SAME = [
+    # NULL in a list that was released.
+    "SELECT count(*) FROM customer WHERE coalesce(segment, 'zzz') NOT IN (SELECT segment FROM customer GROUP BY segment HAVING count(*) > 5)",
+    "SELECT count(*) FROM customer WHERE (coalesce(segment, 'zzz') IN (SELECT segment FROM customer GROUP BY segment HAVING count(*) > 5)) IS NULL",
+    "SELECT count(*) FROM customer WHERE tier NOT IN (SELECT max(tier) FROM (SELECT tier, count(*) AS n FROM customer GROUP BY tier) WHERE n > 1000000)",
+    "SELECT count(*) FROM customer WHERE tier NOT IN (SELECT tier FROM (SELECT tier, count(*) AS n FROM customer GROUP BY tier) WHERE n > 1000000)",
+    "SELECT count(*) FROM orders WHERE quantity > (SELECT 0e0 / 0 * max(n) FROM (SELECT status, count(*) AS n FROM orders GROUP BY status))",
+    # Names that stand for something else further in.
+    "WITH country AS (SELECT 'de' AS name, count(*) AS n FROM orders) SELECT count(*) FROM orders o JOIN country c ON o.country = c.name",
+    "WITH country AS (SELECT 'de' AS name, count(*) AS n FROM orders) SELECT count(*) FROM orders o WHERE country IN (SELECT name FROM country)",
+    "WITH d AS (SELECT tier AS k, count(*) AS n FROM customer GROUP BY tier) SELECT * FROM (WITH d AS (SELECT status AS k, count(*) AS n FROM orders GROUP BY status) SELECT * FROM d) ORDER BY 1",
+    "SELECT * FROM (WITH country AS (SELECT count(*) AS n FROM orders) SELECT * FROM country)",
+    "WITH d AS (SELECT status, count(*) AS n FROM orders GROUP BY status) SELECT (WITH d AS (SELECT 1 AS n) SELECT max(n) FROM d) AS x, max(n) AS m FROM d",
+    "WITH orders AS (SELECT count(*) AS customer FROM item) SELECT count(*) FROM customer WHERE id IN (SELECT customer FROM orders)",
+    # Values of other kinds, and tables beside.
+    "SELECT count(*) FROM customer WHERE segment = (SELECT segment FROM (SELECT segment, count(*) AS n FROM customer WHERE segment IS NOT NULL GROUP BY segment) ORDER BY n DESC, segment LIMIT 1)",
+    "WITH m AS (SELECT count(*) AS a FROM customer) SELECT count(*) FROM orders WHERE quantity > (SELECT 20 * max(vat) + 0 * max(a) FROM country, m)",
+    "SELECT x.i, n FROM (SELECT status, count(*) AS n FROM orders GROUP BY status), range(2) AS x(i) ORDER BY 1, 2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", SAME, ids=range(len(SAME)))
+def test_as_the_plain_query(query: str, clean: dpsql.Session) -> None:
+    assert clean.sql(query, epsilon=1e9).fetchall() == shop.database(shop.clean()).execute(query).fetchall()
+
+
+def test_an_id_stands_for_one_question(clean: dpsql.Session) -> None:
+    """Also where its parameter is only in what is computed between two releases."""
+    query = "WITH m AS (SELECT count(*) AS a FROM customer) SELECT count(*) FROM orders WHERE quantity > (SELECT a * 0 + $f FROM m)"
+    clean.sql(query, {"f": 0}, query_id="one")
+    with pytest.raises(dpsql.Refused, match="query_differs"):
+        clean.sql(query, {"f": 100}, query_id="one")
+
+
+def test_public_tables_keep_their_types() -> None:
+    """Arrow has no type for some of them."""
+    owner = shop.database(shop.clean())
+    numbers = "'340282366920938463463374607431768211455'::UHUGEINT AS u, '-170141183460469231731687303715884105727'::HUGEINT AS h"
+    owner.execute(f"CREATE TABLE odd AS SELECT {numbers}, '0110'::BIT AS b")
+    policy = shop.policy()
+    policy["tables"] = policy["tables"] | {"odd": {"public": True}}
+    with dpsql.connect(owner, policy=policy, ledger=":memory:") as db:
+        query = "SELECT u % 10, h, b FROM odd"
+        assert db.sql(query).fetchall() == owner.execute(query).fetchall()

@@ -72,7 +72,7 @@ def test_answer(one: spec.Spec) -> None:
     ordered = bool(sqlglot.parse_one(one.query, dialect="duckdb").args.get("order"))
     if not ordered:
         mine, theirs = sorted(mine, key=repr), sorted(theirs, key=repr)
-    public = isinstance(answer.plan, Plan) and isinstance(answer.plan.keys, PublicKeys)
+    public = answer.plan is not None and any(isinstance(part.keys, PublicKeys) for part in answer.plan.parts)
     if public and len(mine) > len(theirs):  # groups without rows are shown too
         mine = [row for row in mine if 0 not in row or any(all(map(close, row, other)) for other in theirs)]
     assert len(mine) == len(theirs)

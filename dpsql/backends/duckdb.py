@@ -47,8 +47,11 @@ STEPS = frozenset(  # some have the number of their block behind them
 )
 
 
-SIGNS = frozenset([*OPERATORS, "!~~", "!~~*", "<<", ">>", "~", "**", "^"])  # above the noise, as signs and not by their names
+SIGNS = frozenset(
+    [*OPERATORS, "!~~", "!~~*", "<<", ">>", "~", "**", "^"]
+)  # above the noise, as signs and not by their names
 TABLES = ("range", "generate_series", "unnest")  # functions in FROM that may stand above the noise
+ALTERED = "HUGEINT|^BIT$|^TIME|^INTERVAL$|^UUID$"  # types that are not the same on the other side of Arrow
 HERE = "SELECT system.main.current_database(), system.main.current_schema()"
 
 
@@ -190,15 +193,20 @@ class Snapshot:
         """The exact integers of a plan's query as an Arrow stream; to be read before the snapshot ends."""
         return self._connection.sql(sql)
 
-    def public(self, path: str) -> Stream:
-        """A public table as an Arrow stream; to be read before the snapshot ends."""
-        return Stream(self._connection.sql(f"SELECT * FROM {path}"))
+    def public(self, path: str, columns: Iterable[tuple[str, str]]) -> Stream:
+        """A public table as an Arrow stream; to be read before the snapshot ends. What Arrow would change goes as text."""
+        cells = (
+            f"CAST({quoted(word)} AS VARCHAR)" if re.search(ALTERED, type_) else quoted(word) for word, type_ in columns
+        )
+        return Stream(self._connection.sql(f"SELECT {', '.join(cells)} FROM {path}"))
 
     def load(self, read: Read, rows: duckdb.DuckDBPyRelation) -> None:
         """What has been released, as a table that only this snapshot has."""
         self._connection.register("incoming", Stream(rows))
         cells = ", ".join(f"CAST({quoted(word)} AS {type_.sql}) AS {quoted(word)}" for word, type_ in read.columns)
-        self._connection.execute(f'CREATE OR REPLACE TEMP TABLE {quoted(read.name)} AS SELECT {cells} FROM temp.main."incoming"')
+        self._connection.execute(
+            f'CREATE OR REPLACE TEMP TABLE {quoted(read.name)} AS SELECT {cells} FROM temp.main."incoming"'
+        )
         self._connection.unregister("incoming")
 
     def interrupt(self) -> None:
@@ -269,6 +277,9 @@ class Shadow:
             name: ", ".join(f"{quoted(column)} {type_}" for column, type_, _, _ in schema.columns)
             for name, schema in self._schemas.items()
         }
+
+    def types(self, name: str) -> list[tuple[str, str]]:
+        return [(column, type_) for column, type_, _, _ in self._schemas[name].columns]
 
     def twin(self) -> duckdb.DuckDBPyConnection:
         """A new one. Its tables have the names and the types of the real ones, and no rows."""

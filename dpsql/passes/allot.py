@@ -89,7 +89,8 @@ def allot(
     if ladder is not None or (waiting and drawn):  # charged before they are known: the same for each of them
         loss, reserve = (whole, key_delta) if waiting else (rest, key_delta if private else Fraction(0))
         later = Later((Laplace if pure else Gaussian).guarantee, loss, reserve)
-        assert later.covers(drawn)
+        if not later.covers(drawn):
+            raise AssertionError("a release costs more than was reserved for it")
         sampled = (*([ladder] * len(limited.unknowns) if ladder is not None and not waiting else []), later)
     charge = cost(sampled, CURRENCIES[catalog.policy.budget.accounting])
     top = [s.table for s in scans(split.tracked.relation)]

@@ -79,7 +79,9 @@ def track(resolved: Resolved, catalog: Catalog) -> Tracked:
             "Public tables alone are not answered yet; ask their owner for the file.",
         )
     keys = {key.name: key.name for key in resolved.keys if isinstance(key, Column)}
-    if alone := renamed(found.leads, keys):  # no threshold would ever show them: better to say so than to charge for nothing
+    if alone := renamed(
+        found.leads, keys
+    ):  # no threshold would ever show them: better to say so than to charge for nothing
         named = ", ".join(column.split(".")[-1] for column in alone[0].columns)
         raise Refused(
             "groups_of_persons",
