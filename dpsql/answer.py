@@ -46,6 +46,11 @@ class Answer:
         """Which table of the scratch database it is."""
         return self._released.number
 
+    @property
+    def noisy(self) -> Mapping[str, NDArray[np.float64]]:
+        """The columns that were released, from which the answer was computed."""
+        return self._released.columns()
+
     def _all(self) -> list[Row]:
         if self._rows is None:
             self._rows = self._released.answer(self.columns).fetchall()

@@ -25,6 +25,7 @@ from dpsql.passes.climb import climb
 from dpsql.passes.limit import limit
 from dpsql.passes.parse import Parsed, apart, parse
 from dpsql.passes.resolve import resolve
+from dpsql.passes.sets import has_sets
 from dpsql.passes.split import split
 from dpsql.passes.track import track
 from dpsql.plan import Plan, Program, Read, Unknown
@@ -95,10 +96,11 @@ def composed(
     if not isinstance(parsed.tree, exp.Query):
         raise refusal
     tree = written(parsed.tree, bind(parsed.marks, parameters))
+    sets = has_sets(tree)
     try:
         return compose(tree, catalog, compiler, refusal)
     except Refused as error:
-        better = error.code in OF_PROGRAMS or not isinstance(tree, exp.Select)
+        better = error.code in OF_PROGRAMS or not isinstance(tree, exp.Select) or sets
         better = better or (refusal.code == "subquery_not_local" and error.code not in OF_ROWS)
         raise error if better else refusal from None
 

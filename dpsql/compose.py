@@ -24,7 +24,8 @@ from dpsql.passes.free import named, spelt
 from dpsql.passes.label import label
 from dpsql.passes.lower import interval, refuse
 from dpsql.passes.resolve import has_aggregate
-from dpsql.plan import Plan, Program, Read
+from dpsql.passes.sets import has_sets, sets_of
+from dpsql.plan import Family, Plan, Program, Read
 
 MAX_RELEASES = 16
 
@@ -75,13 +76,23 @@ class Composer:
     tables: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     reads: dict[str, Read] = field(default_factory=dict)
     ctes: dict[str, exp.CTE] = field(default_factory=dict)
+    families: list[Family] = field(default_factory=list)
 
     def query(self, query: exp.Query, names: Names) -> exp.Query:
         """What stands for a query in the SQL over releases."""
         names = self.define(query, names)
         if isinstance(query, exp.Select) and self.of_persons(query, names):
-            return self.release(query, names)
+            return self.by_sets(query, names) if has_sets(query) else self.release(query, names)
         return self.around(query, names)
+
+    def by_sets(self, query: exp.Select, names: Names) -> exp.Query:
+        """One release for each set of keys."""
+        sets = sets_of(query)
+        parts = [self.release(one, names) for _, one in sets.sets]
+        numbers = (int(part.args["from_"].this.name.removeprefix("release ")) for part in parts)
+        levels = zip(numbers, (held for held, _ in sets.sets), strict=True)
+        self.families.append(tuple(dict(levels).items()))
+        return self.around(sets.stacked(parts), names)
 
     def define(self, query: exp.Query, names: Names) -> Names:
         """What WITH defines. It is taken off: rows of persons go into the releases, the others around them."""
@@ -507,4 +518,5 @@ def compose(tree: exp.Query, catalog: Catalog, compiler: Compiler, refusal: Refu
     tables = tuple((name, ".".join(map(quoted, path))) for name, path in composer.tables.items())
     if not plans and not tables:
         raise Refused("no_table", "the query reads no table", "Name a table of the policy.")
-    return Program(plans, composer.text(outer), tables, CURRENCIES[catalog.policy.budget.accounting])
+    families = tuple(composer.families)
+    return Program(plans, composer.text(outer), tables, CURRENCIES[catalog.policy.budget.accounting], families)

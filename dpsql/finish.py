@@ -15,6 +15,7 @@ import duckdb
 from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
 from dpsql.catalog import Type, quoted
+from dpsql.consistent import agreed
 from dpsql.errors import Refused
 from dpsql.plan import Plan, PrivateKeys, Program, PublicKeys, Read
 
@@ -92,6 +93,7 @@ class Scratch:
 
     def combine(self, program: Program, answers: list[Answer], tables: Mapping[str, Public], loss: Loss) -> Answer:
         """Run a program's own query on the answers of its releases and on public tables: post-processing."""
+        answers = self._agreed(program, answers)
         number = next(self._numbers)
         with self._lock, self._connection.cursor() as cursor:
             show(cursor, program.outer, answers, tables)
@@ -100,6 +102,17 @@ class Scratch:
             renamed = ", ".join(f'{quoted(name)} AS "c{i}"' for i, name in enumerate(names))
             cursor.execute(f"CREATE OR REPLACE TABLE answer_{number} AS SELECT {renamed} FROM answer_{number}")
         return Answer(names, loss, self._keep(number, ()), program)
+
+    def _agreed(self, program: Program, answers: list[Answer]) -> list[Answer]:
+        """The answers, with totals that equal the sums of their parts where there are several levels of one query."""
+        answers = list(answers)
+        for family in program.families:
+            plans = [plan for number, _ in family if isinstance(plan := answers[number].plan, Plan)]
+            columns = [dict(answers[number].noisy) for number, _ in family]
+            made = agreed(plans, [axes for _, axes in family], columns)
+            for (number, _), plan, table in zip(family, plans, made or (), strict=bool(made)):
+                answers[number] = self.finish(plan, table, answers[number].loss)
+        return answers
 
     def values(self, read: Read, answers: list[Answer], tables: Mapping[str, Public]) -> tuple[Any, ...]:
         """The column that a query over answers gives."""

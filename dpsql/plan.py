@@ -386,6 +386,10 @@ class Plan:
         return (*self.mechanisms, *([self.threshold.noise] if self.threshold else []))
 
 
+# Releases of one query by several sets of keys: the number of each, and which of all keys it has, in the order of its own.
+Family = tuple[tuple[int, tuple[int, ...]], ...]
+
+
 @dataclass(frozen=True)
 class Program:
     """A statement over several releases, each a plan of its own: `outer` reads them as "release 0", "release 1", ..., and
@@ -395,6 +399,7 @@ class Program:
     outer: str
     tables: tuple[tuple[str, str], ...]  # public ones, and where they are
     currency: Currency
+    families: tuple[Family, ...] = ()
 
     @property
     def sampled(self) -> tuple[Sampled, ...]:

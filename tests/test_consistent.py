@@ -1,0 +1,81 @@
+"""Totals equal the sums of their parts, and are the best that the noisy tables say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+import pytest
+import shop
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dpsql
+from dpsql.consistent import consistent
+
+
+@given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3), chosen=st.data())
+def test_least_squares(sizes: list[int], chosen: st.DataObject) -> None:
+    """As solved by brute force, for any set of levels in any order of their axes."""
+    axes = list(range(len(sizes)))
+    every = [
+        tuple(axis for axis, use in zip(axes, uses, strict=True) if use) for uses in product((0, 1), repeat=len(axes))
+    ]
+    held = [
+        tuple(chosen.draw(st.permutations(one)))
+        for one in chosen.draw(st.lists(st.sampled_from(every), min_size=1, unique=True))
+    ]
+    used = sorted({axis for one in held for axis in one})
+    draw = np.random.default_rng(chosen.draw(st.integers(0, 2**32)))
+    tables = [draw.normal(0, 10, [sizes[axis] for axis in one]) for one in held]
+    variances = [chosen.draw(st.sampled_from([0.5, 1.0, 7.0])) for _ in held]
+    cells = list(product(*(range(sizes[axis]) for axis in used)))
+    rows, noisy, weights = [], [], []
+    for one, table, variance in zip(held, tables, variances, strict=True):
+        for place in np.ndindex(*table.shape):
+            at = dict(zip(one, place, strict=True))
+            rows.append([float(all(cell[used.index(axis)] == i for axis, i in at.items())) for cell in cells])
+            noisy.append(table[place])
+            weights.append(variance**-0.5)
+    matrix, scale = np.array(rows), np.array(weights)
+    best = matrix @ np.linalg.lstsq(matrix * scale[:, None], np.array(noisy) * scale, rcond=None)[0]
+    made = consistent(list(zip(held, tables, variances, strict=True)))
+    assert np.concatenate([table.reshape(-1) for table in made]) == pytest.approx(best, abs=1e-6)
+
+
+@pytest.fixture(scope="module")
+def db() -> Iterator[dpsql.Session]:
+    with dpsql.connect(shop.database(shop.clean()), policy=shop.policy(), ledger=":memory:") as session:
+        yield session
+
+
+@pytest.mark.parametrize("kind", ["ROLLUP (status, quantity > 5)", "CUBE (status, quantity > 5)"])
+def test_totals_add_up(kind: str, db: dpsql.Session) -> None:
+    """Counts and sums of whole numbers to the unit, at any noise."""
+    query = f"SELECT status, quantity > 5 AS many, count(*), sum(quantity), sum(amount), avg(quantity) FROM orders GROUP BY {kind}"
+    rows = db.sql(query.replace("quantity > 5)", "many)"), epsilon=0.5).fetchall()
+    cells = {row[:2]: row[2:] for row in rows}
+    parts = {key: cell for key, cell in cells.items() if None not in key}
+    assert len(parts) == 6
+    for (status, many), cell in cells.items():
+        inside = [part for key, part in parts.items() if status in (None, key[0]) and many in (None, key[1])]
+        assert cell[0] == sum(part[0] for part in inside) and cell[1] == sum(part[1] for part in inside)
+        assert float(cell[2]) == pytest.approx(float(sum(part[2] for part in inside)), abs=1e-3)
+
+
+def test_totals_are_better_than_alone(db: dpsql.Session) -> None:
+    """The total of a level takes from the others what they know: its error is below that of its own noise."""
+    query = "SELECT status, count(*) AS n FROM orders GROUP BY ROLLUP (status)"
+    plan = db.explain(query, epsilon=1.0).plan
+    alone = plan.parts[1].mechanisms[0].deviation / plan.parts[1].summands[0].weight
+    totals = [dict(db.sql(query, epsilon=1.0).fetchall())[None] - 120 for _ in range(300)]
+    expected = alone * (3 / 4) ** 0.5  # three parts of the same noise: 1 / (1 + 1/3) of the variance
+    assert np.std(totals) == pytest.approx(expected, rel=0.25)
+
+
+def test_persons_do_not_add_up(db: dpsql.Session) -> None:
+    """Who is in two groups is one in their total."""
+    query = "SELECT status, count(DISTINCT customer) AS n FROM orders GROUP BY ROLLUP (status)"
+    cells = dict(db.sql(query, epsilon=1e9).fetchall())
+    assert cells[None] < sum(n for status, n in cells.items() if status)
