@@ -16,7 +16,7 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.catalog import Catalog, Value
-from dpsql.compose import Compiler, compose, filled
+from dpsql.compose import Compiler, compose, filled, not_one_for_each
 from dpsql.errors import Refused
 from dpsql.mechanisms import Gaussian, Laplace
 from dpsql.passes.allot import allot
@@ -31,21 +31,31 @@ from dpsql.passes.track import track
 from dpsql.plan import Plan, Program, Read, Unknown
 
 MAX_TRIES = 64  # queries that are tried as releases, so that nested ones do not take for ever
-OF_PROGRAMS = ("rows_with_released", "too_many_releases", "delta_missing", "name_reserved")
+OF_PROGRAMS = ("rows_with_released", "too_many_releases", "delta_missing", "name_reserved", "weights_invalid")
 OF_ROWS = ("subquery_not_local", "not_grouped", "select_star", "no_aggregate")  # what the first refusal says better
 PASSES = (parse, resolve, track, split, limit, climb, allot)
 
 
 def compile(
-    text: str, catalog: Catalog, epsilon: Fraction, delta: Fraction, parameters: object = None
+    text: str,
+    catalog: Catalog,
+    epsilon: Fraction,
+    delta: Fraction,
+    parameters: object = None,
+    shares: tuple[Fraction, ...] | None = None,
 ) -> Plan | Program:
+    """The plan of a statement; `shares` are the parts of the budget that its releases get, if it has several."""
     try:
         parsed = parse(text)
         try:
-            return release(parsed, catalog, epsilon, delta, parameters)
+            plan = release(parsed, catalog, epsilon, delta, parameters)
         except Refused as error:
             refusal = error
-        return composed(parse(text), catalog, epsilon, delta, parameters, refusal)
+        else:
+            if shares is not None and len(shares) != 1:
+                raise not_one_for_each(1, shares)
+            return plan
+        return composed(parse(text), catalog, epsilon, delta, parameters, refusal, shares)
     except Refused as error:
         error.locate(text)
         raise
@@ -54,7 +64,13 @@ def compile(
 
 
 def composed(
-    parsed: Parsed, catalog: Catalog, epsilon: Fraction, delta: Fraction, parameters: object, refusal: Refused
+    parsed: Parsed,
+    catalog: Catalog,
+    epsilon: Fraction,
+    delta: Fraction,
+    parameters: object,
+    refusal: Refused,
+    shares: tuple[Fraction, ...] | None,
 ) -> Program:
     """The releases of a statement that is none itself; if it cannot be taken apart, it is refused as it was."""
 
@@ -98,7 +114,7 @@ def composed(
     tree = written(parsed.tree, bind(parsed.marks, parameters))
     sets = has_sets(tree)
     try:
-        return compose(tree, catalog, compiler, refusal)
+        return compose(tree, catalog, compiler, refusal, shares)
     except Refused as error:
         better = error.code in OF_PROGRAMS or not isinstance(tree, exp.Select) or sets
         better = better or (refusal.code == "subquery_not_local" and error.code not in OF_ROWS)

@@ -26,6 +26,7 @@ from dpsql.passes.lower import interval, refuse
 from dpsql.passes.resolve import has_aggregate
 from dpsql.passes.sets import has_sets, sets_of
 from dpsql.plan import Family, Plan, Program, Read
+from dpsql.shares import shares
 
 MAX_RELEASES = 16
 
@@ -464,7 +465,7 @@ def skeleton(query: exp.Expr) -> exp.Expr | None:
             query.set(clause, None)
         return query
     group = query.args.get("group")
-    if group is None:
+    if group is None or has_sets(query):
         return None
     keys = [item.unalias() for item in query.expressions if not has_aggregate(item)] if group.args.get("all") else []
     for item in group.expressions:
@@ -504,7 +505,14 @@ def unknown(sample: Any) -> exp.Expr:
 SAMPLES: dict[str, Any] = {"VARCHAR": "", "BOOLEAN": True, "DATE": date(2000, 1, 1), "TIMESTAMP": datetime(2000, 1, 1)}
 
 
-def compose(tree: exp.Query, catalog: Catalog, compiler: Compiler, refusal: Refused) -> Program:
+def not_one_for_each(releases: int, shares: tuple[Fraction, ...]) -> Refused:
+    what = f"there are {len(shares)} weights for {releases} release{'s' * (releases != 1)}"
+    return Refused("weights_invalid", what, "EXPLAIN PRIVACY lists the releases; give one weight for each.")
+
+
+def compose(
+    tree: exp.Query, catalog: Catalog, compiler: Compiler, refusal: Refused, parts: tuple[Fraction, ...] | None = None
+) -> Program:
     """The program of a statement that is not one release; `refusal` says why it is not."""
     for word in tree.find_all(exp.Identifier):
         if fold(word.name).startswith(RESERVED):
@@ -513,8 +521,13 @@ def compose(tree: exp.Query, catalog: Catalog, compiler: Compiler, refusal: Refu
     outer = composer.query(tree, {})
     if len(composer.releases) == 1 and outer.sql("duckdb") == 'SELECT * FROM "release 0"':
         raise refusal
-    share = Fraction(1, max(len(composer.releases), 1))
-    plans = tuple(composer.planned(release, share) for release in composer.releases.values())
+    releases = composer.releases.values()
+    if parts is not None and len(parts) != len(releases):
+        raise not_one_for_each(len(releases), parts)
+    even = (Fraction(1, max(len(releases), 1)),) * len(releases)
+    plans = tuple(composer.planned(release, share) for release, share in zip(releases, parts or even, strict=True))
+    if parts is None and (better := shares(outer, plans)) != even:
+        plans = tuple(composer.planned(release, share) for release, share in zip(releases, better, strict=True))
     tables = tuple((name, ".".join(map(quoted, path))) for name, path in composer.tables.items())
     if not plans and not tables:
         raise Refused("no_table", "the query reads no table", "Name a table of the policy.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -67,7 +68,12 @@ class Explanation:
             lines.append("release   none: public tables alone are free")
         for index, part in enumerate(plan.parts):
             amount = part.charge.amount / UNIT
-            lines += [f"release   {index}, for {self.loss.currency} {amount:.6g}", *release(part)]
+            lines.append(f"release   {index}, for {self.loss.currency} {amount:.6g}{after(part)}")
+            lines += release(part)
+        for family in plan.families:
+            lines.append(
+                f"totals    releases {', '.join(str(number) for number, _ in family)} agree where all groups are shown"
+            )
         for index, part in enumerate(plan.parts):
             lines += [f"release {index}", *queries(part)]
         return "\n".join([*lines, "outer", f"  {plan.outer}"])
@@ -84,6 +90,13 @@ def errors(plan: Plan) -> dict[str, float | None]:
             constant = constant and (isinstance(output.expression, Aggregate) or not plan.waits)
             result[output.name] = float(found[1][0] - found[0][0]) / 2 if constant else None
     return result
+
+
+def after(plan: Plan) -> str:
+    """The releases that one is made with, or reads."""
+    reads = " ".join(read.query for read in (*plan.waits, *plan.reads))
+    found = sorted({int(number) for number in re.findall(r'"release (\d+)"', reads)})
+    return f", after {', '.join(map(str, found))}" if found else ""
 
 
 def release(plan: Plan) -> Iterator[str]:

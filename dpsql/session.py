@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -157,10 +157,12 @@ class Session:
         epsilon: float | None = None,
         delta: float | None = None,
         query_id: str | None = None,
+        weights: Sequence[float] | None = None,
     ) -> Answer:
         """Answer a query, and charge for it. `parameters` are a list for `?` and `$1`, or a dict for `$name`.
 
-        A query with a `query_id` is charged once: asked again, it has the same answer, which the ledger keeps.
+        A query with a `query_id` is charged once: asked again, it has the same answer, which the ledger keeps. `weights` are
+        for a statement of several releases, one for each in the order of EXPLAIN: the parts of the budget that they get.
 
         Needs:   nothing: query, parameters, epsilon and delta are hostile
         Gives:   an answer whose loss was durable before any row was read; or an error, charged if data was touched
@@ -175,7 +177,7 @@ class Session:
         if command := COMMAND.match(query):
             return self._told(command, query, parameters, epsilon, delta)
         self._may("ask")
-        plan = self._plan(query, epsilon, delta, parameters)
+        plan = self._plan(query, epsilon, delta, parameters, weights)
         if query_id is not None and (known := self._answered(plan, query, query_id)):
             return known
         with self._backend.snapshot() as snapshot:
@@ -284,12 +286,18 @@ class Session:
         return [run for run in runs_of(self._ledger) if everything or run.analyst == self._analyst]
 
     def rehearse(
-        self, query: str, parameters: object = None, *, epsilon: float | None = None, delta: float | None = None
+        self,
+        query: str,
+        parameters: object = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        weights: Sequence[float] | None = None,
     ) -> Answer:
         """The same on synthetic rows made from the policy: no charge, no real data. The notes say so."""
         if command := COMMAND.match(query):
             return self._told(command, query, parameters, epsilon, delta)
-        plan = self._plan(query, epsilon, delta, parameters)
+        plan = self._plan(query, epsilon, delta, parameters, weights)
         if self._stage is None:
             twin = self._shadow.twin()
             fill(twin, self._catalog)
@@ -350,13 +358,19 @@ class Session:
         return Loss(0.0, 0.0, self._ledger.currency, 0.0)
 
     def explain(
-        self, query: str, parameters: object = None, *, epsilon: float | None = None, delta: float | None = None
+        self,
+        query: str,
+        parameters: object = None,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        weights: Sequence[float] | None = None,
     ) -> Explanation:
         """What would run, with which noise and error, at what cost. Touches no data and costs nothing."""
         if not isinstance(query, str):
             raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
         text = re.sub(r"^\s*EXPLAIN\s+PRIVACY\s+", "", query, flags=re.IGNORECASE)
-        plan = self._plan(text, epsilon, delta, parameters)
+        plan = self._plan(text, epsilon, delta, parameters, weights)
         budget = self._catalog.policy.budget
         room = min(self._ledger.balance(who).room(plan.charge) for who in (None, self._analyst))
         return Explanation(plan, self._loss(plan), self.budget.left, room, budget.delta)
@@ -373,11 +387,16 @@ class Session:
         return Budget(spent, left, total, analyst, balance.room(last) if last else None)
 
     def _plan(
-        self, query: str, epsilon: float | None, delta: float | None, parameters: object = None
+        self,
+        query: str,
+        epsilon: float | None,
+        delta: float | None,
+        parameters: object = None,
+        weights: Sequence[float] | None = None,
     ) -> Plan | Program:
         policy = self._catalog.policy
         epsilon_, delta_ = privacy(policy, epsilon, delta, policy.max_epsilon(self._analyst))
-        plan = compiler.compile(query, self._catalog, epsilon_, delta_, parameters)
+        plan = compiler.compile(query, self._catalog, epsilon_, delta_, parameters, shares(weights))
         second_opinion(query)
         self._confirm(plan)
         return plan
@@ -429,6 +448,19 @@ def written(plan: Plan | Program) -> tuple[str, ...]:
     parts = plan.parts
     reads = (read.query for part in parts for read in (*part.waits, *part.reads))
     return (plan.outer, *(text for part in parts for text in (part.inner, part.outer, part.climb)), *reads)
+
+
+def shares(weights: Sequence[float] | None) -> tuple[Fraction, ...] | None:
+    """The caller's weights as exact parts of one."""
+    if weights is None:
+        return None
+    if isinstance(weights, str) or not isinstance(weights, Sequence) or not weights or not all(map(usable, weights)):
+        raise Refused("weights_invalid", "weights must be a list of numbers greater than zero", "Pass weights=[2, 1].")
+    exact = [Fraction(str(weight)) for weight in weights]
+    parts = tuple(weight / sum(exact) for weight in exact)
+    if min(parts) < Fraction(1, 10**6):
+        raise Refused("weights_invalid", "a weight is less than a millionth of all", "Leave that release out.")
+    return parts
 
 
 def privacy(

@@ -53,8 +53,19 @@ def loading(db: str) -> None:
         click.echo(f"reading {db} into memory ...", err=True)
 
 
+class Weights(click.ParamType):
+    name = "weights"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
+        try:
+            return [float(weight) for weight in value.split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers: write 2,1", param, ctx)
+
+
 def privacy(command: F) -> F:
     for option in (
+        click.option("--weights", type=Weights(), help="For several releases: the parts of the budget, as 2,1."),
         click.option("--delta", type=float, help="The query's delta. [default: the policy's]"),
         click.option("--epsilon", type=float, help="The query's epsilon. [default: the policy's]"),
     ):
@@ -141,6 +152,7 @@ def sql(
     query: str,
     epsilon: float | None,
     delta: float | None,
+    weights: list[float] | None,
     rehearse: bool,
     query_id: str | None,
     form: str | None,
@@ -157,9 +169,9 @@ def sql(
     """
     opened = session(db, policy, ledger, analyst)
     if rehearse:
-        answer = opened.rehearse(query, epsilon=epsilon, delta=delta)
+        answer = opened.rehearse(query, epsilon=epsilon, delta=delta, weights=weights)
     else:
-        answer = opened.sql(query, epsilon=epsilon, delta=delta, query_id=query_id)
+        answer = opened.sql(query, epsilon=epsilon, delta=delta, query_id=query_id, weights=weights)
     match form:
         case "json":
             loss = vars(answer.loss)
@@ -200,6 +212,7 @@ def explain(
     query: str,
     epsilon: float | None,
     delta: float | None,
+    weights: list[float] | None,
 ) -> None:
     """Say what a QUERY would cost and how exact it would be. Free.
 
@@ -207,7 +220,7 @@ def explain(
     Example:
       dpsql explain shop.duckdb "SELECT avg(amount) FROM orders" --epsilon 0.1
     """
-    click.echo(str(session(db, policy, ledger, analyst).explain(query, epsilon=epsilon, delta=delta)))
+    click.echo(str(session(db, policy, ledger, analyst).explain(query, epsilon=epsilon, delta=delta, weights=weights)))
 
 
 @cli.command()

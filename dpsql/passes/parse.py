@@ -319,9 +319,9 @@ def parse(text: str) -> Parsed:
 
 
 def order_by_all(order: exp.Order) -> None:
-    """ORDER BY ALL is written out, as the numbers of the SELECT list."""
+    """ORDER BY ALL is written out, as the numbers of the SELECT list. SELECT * has others, which the engine knows."""
     match order.expressions, order.parent:
-        case [exp.Ordered(this=exp.Var(this="ALL")) as term], exp.Select() as select:
+        case [exp.Ordered(this=exp.Var(this="ALL")) as term], exp.Select() as select if not select.is_star:
             terms = [term.copy() for _ in select.expressions]
             for place, each in enumerate(terms, 1):
                 each.set("this", exp.Literal.number(place))
