@@ -14,7 +14,6 @@ import click
 
 import dpsql
 from dpsql.errors import BudgetExhausted, Error, Failed, Interrupted, Refused
-from dpsql.sources import SUFFIXES
 
 EXIT: dict[type[Error], int] = {Refused: 3, BudgetExhausted: 4, Failed: 5}
 COLUMNS = ("at (UTC)", "analyst", "state", "charge", "part", "statement")
@@ -49,11 +48,13 @@ def database(command: F) -> F:
 
 def loading(db: str) -> None:
     """Say that a file is about to be read into memory, to whoever watches."""
+    from dpsql.sources import SUFFIXES  # it loads the engine, which --help does not need
+
     if Path(db).suffix.lower() in SUFFIXES and sys.stderr.isatty():
         click.echo(f"reading {db} into memory ...", err=True)
 
 
-class Weights(click.ParamType):
+class Weights(click.ParamType[list[float]]):
     name = "weights"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> list[float]:
