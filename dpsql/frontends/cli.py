@@ -384,7 +384,7 @@ def suggest(db: str) -> None:
     """
     from dpsql.backends import DuckDB
     from dpsql.catalog import Described
-    from dpsql.sources import DELIMITERS, describe
+    from dpsql.sources import DELIMITERS, SUFFIXES, describe
     from dpsql.suggest import suggest as write
 
     file = Path(db)
