@@ -9,8 +9,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def interruptible(work: Callable[[], T], stop: Callable[[], None]) -> T | None:
+def interruptible(work: Callable[[], T], stop: Callable[[], None], tick: Callable[[], None] = lambda: None) -> T | None:
     """Do the work in a thread of its own while this one waits, which Ctrl-C can end: then `stop` is called until it does.
+    `tick` is called again and again meanwhile.
 
     None if the work failed: why it did may depend on data, so the reason is dropped where it arose.
     """
@@ -28,7 +29,7 @@ def interruptible(work: Callable[[], T], stop: Callable[[], None]) -> T | None:
     try:
         thread.start()
         while not done.wait(0.1):  # a signal may have been given to another thread, which does not wake this one
-            pass
+            tick()
     except KeyboardInterrupt:
         # Again and again: an engine forgets an interrupt that comes before its query has begun.
         # And through further interrupts: whoever comes after this must find the engine idle.

@@ -7,7 +7,8 @@ import json
 import logging
 import math
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -30,6 +31,7 @@ from dpsql.ledger import Balance, Ledger
 from dpsql.mechanisms import Sampled
 from dpsql.passes.bind import bind
 from dpsql.plan import Plan, Program
+from dpsql.progress import Progress, watched
 from dpsql.rehearse import NOTE, fill
 from dpsql.release import Noisy, choose, release
 from dpsql.sources import SUFFIXES, gather
@@ -136,6 +138,9 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
     return backend, schemas, build(declared, schemas)
 
 
+Tick = Callable[[str], None]
+
+
 class Session:
     """Private questions to one database. Make it with `dpsql.connect`."""
 
@@ -148,6 +153,7 @@ class Session:
         self._ledger, self._analyst = ledger, analyst
         self._scratch: Scratch | None = None
         self._stage: DuckDB | None = None  # with synthetic rows, for rehearsals
+        self.progress: Progress | None = watched()  # called with the phase and the seconds so far, while a query runs
 
     def sql(
         self,
@@ -206,7 +212,7 @@ class Session:
             tables = self._public(plan, snapshot)
             for part in plan.parts:
                 self._load(part, answers, tables, snapshot)
-                released = noisy(self._given(part, answers, tables), snapshot)
+                released = noisy(self._given(part, answers, tables), snapshot, self._tick(plan, part))
                 if released is None:
                     return None
                 chosen, table, rungs = released
@@ -222,6 +228,14 @@ class Session:
             self._scratch = None  # an engine that has failed may be of no use any more
             return None
         return answer
+
+    def _tick(self, plan: Plan | Program, part: Plan) -> Tick:
+        """Tells whoever watches which release is on its way."""
+        if self.progress is None:
+            return lambda phase: None
+        show, start = self.progress, time.monotonic()
+        of = f" {plan.parts.index(part) + 1} of {len(plan.parts)}" if len(plan.parts) > 1 else ""
+        return lambda phase: show(phase and f"dpsql: {phase}{of}", time.monotonic() - start)
 
     def _public(self, plan: Plan | Program, snapshot: Snapshot) -> dict[str, Public]:
         if isinstance(plan, Plan):
@@ -306,7 +320,7 @@ class Session:
             answers, tables = list[Answer](), self._public(plan, snapshot)
             for part in plan.parts:
                 self._load(part, answers, tables, snapshot)
-                released = noisy(self._given(part, answers, tables), snapshot)
+                released = noisy(self._given(part, answers, tables), snapshot, self._tick(plan, part))
                 if released is None:
                     raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
                 answers.append(self._finisher().finish(*released[:2], self._free()))
@@ -418,17 +432,26 @@ class Session:
         self.close()
 
 
-def noisy(plan: Plan, snapshot: Snapshot) -> tuple[Plan, Noisy | None, tuple[int, ...]] | None:
+def noisy(plan: Plan, snapshot: Snapshot, tick: Tick) -> tuple[Plan, Noisy | None, tuple[int, ...]] | None:
     """What is released, with the plan that it was released by: if limits are chosen first, the one that follows the choice."""
     rungs: tuple[int, ...] = ()
     if not plan.noise:  # the groups are public, and nothing is asked about them
         return plan, None, rungs
     if plan.then is not None:
-        chosen = interruptible(lambda: choose(plan, snapshot.run(plan.climb)), snapshot.interrupt)
+        chosen = interruptible(
+            lambda: choose(plan, snapshot.run(plan.climb)),
+            snapshot.interrupt,
+            partial(tick, "choosing limits for release"),
+        )
         if chosen is None:
             return None
         plan, rungs = plan.then(chosen), chosen
-    found = interruptible(lambda: release(plan, snapshot.run(plan.inner)), snapshot.interrupt)
+    try:
+        found = interruptible(
+            lambda: release(plan, snapshot.run(plan.inner)), snapshot.interrupt, partial(tick, "computing release")
+        )
+    finally:
+        tick("")
     return None if found is None else (plan, found, rungs)
 
 
