@@ -105,17 +105,16 @@ class Composer:
             if self.private(cte.this, names) and self.rows(cte.this, names):
                 names[fold(cte.alias)] = cte
             else:
+                made = self.query(cte.this, names)
                 word = f"with {len(self.ctes)}"  # the same name may be given again, further in
-                names[fold(cte.alias)] = word
                 listed = cte.args["alias"].args.get("columns")
                 alias = exp.TableAlias(this=exp.to_identifier(word, quoted=True), columns=listed)
-                made = self.query(cte.this, {name: at for name, at in names.items() if at != word})
-                self.ctes[word] = exp.CTE(this=made, alias=alias)
+                names[fold(cte.alias)], self.ctes[word] = word, exp.CTE(this=made, alias=alias)
         query.set("with_", None)
         return names
 
     def release(self, query: exp.Select, names: Names) -> exp.Query:
-        known = [cte.copy() for cte in names.values() if isinstance(cte, exp.CTE)]
+        known = used(query, [cte for cte in names.values() if isinstance(cte, exp.CTE)])
         query.set("with_", exp.With(expressions=known) if known else None)
         waits: list[Read] = []
         if self.reading(query, names) or not self.compiler.single(query.copy(), self.known):
@@ -412,6 +411,17 @@ def sources(query: exp.Expr) -> list[exp.Expr]:
     """What a SELECT reads in FROM and JOIN."""
     from_ = query.args.get("from_")
     return [from_.this, *(join.this for join in query.args.get("joins") or ())] if from_ is not None else []
+
+
+def used(query: exp.Query, ctes: list[exp.CTE]) -> list[exp.CTE]:
+    """Copies of those that a query reads, and that these read, in their order."""
+    found: list[exp.CTE] = []
+    names = {fold(table.name) for table in query.find_all(exp.Table)}
+    for cte in reversed(ctes):
+        if fold(cte.alias) in names:
+            found.insert(0, cte.copy())
+            names |= {fold(table.name) for table in cte.find_all(exp.Table)}
+    return found
 
 
 def tied(query: exp.Query) -> bool:

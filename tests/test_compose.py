@@ -174,6 +174,8 @@ SAME = [
     "SELECT * FROM (WITH country AS (SELECT count(*) AS n FROM orders) SELECT * FROM country)",
     "WITH d AS (SELECT status, count(*) AS n FROM orders GROUP BY status) SELECT (WITH d AS (SELECT 1 AS n) SELECT max(n) FROM d) AS x, max(n) AS m FROM d",
     "WITH orders AS (SELECT count(*) AS customer FROM item) SELECT count(*) FROM customer WHERE id IN (SELECT customer FROM orders)",
+    "WITH a AS (WITH b AS (SELECT status, count(*) AS n FROM orders GROUP BY status) SELECT max(n) AS m FROM b), b AS (SELECT count(*) AS n FROM customer) SELECT m, n FROM a, b",
+    "WITH a AS (SELECT count(*) AS n FROM orders), a2 AS (WITH a AS (SELECT 7 AS n) SELECT n FROM a) SELECT a.n, a2.n AS m FROM a, a2",
     # Values of other kinds, and tables beside.
     "SELECT count(*) FROM customer WHERE segment = (SELECT segment FROM (SELECT segment, count(*) AS n FROM customer WHERE segment IS NOT NULL GROUP BY segment) ORDER BY n DESC, segment LIMIT 1)",
     "WITH m AS (SELECT count(*) AS a FROM customer) SELECT count(*) FROM orders WHERE quantity > (SELECT 20 * max(vat) + 0 * max(a) FROM country, m)",
