@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from decimal import Decimal
 from fractions import Fraction
+from itertools import count
 from typing import Any
 
 from sqlglot import exp
 
 from dpsql.accountant import CURRENCIES
+from dpsql.aggregates import RULES
+from dpsql.algebra import Column as AlgebraColumn
 from dpsql.catalog import DOUBLE, Catalog, Column, Table, Type, fold, quoted
-from dpsql.errors import Refused
+from dpsql.errors import Refused, Unfinished
 from dpsql.passes.bind import spelt as constant
 from dpsql.passes.free import named, spelt
 from dpsql.passes.label import label
 from dpsql.passes.lower import interval, refuse
 from dpsql.passes.resolve import has_aggregate
 from dpsql.passes.sets import has_sets, sets_of
-from dpsql.plan import Family, Plan, Program, Read
+from dpsql.plan import Family, Plan, Program, PublicKeys, Read
 from dpsql.shares import shares
 
 MAX_RELEASES = 16
@@ -35,8 +39,9 @@ MAX_RELEASES = 16
 RESERVED = ("release ", "released ", "public ", "with ", "tied ")
 TIED = "tied groups"  # what a query that is tied to the one around it is called, once it is released
 
-# What WITH has defined: rows of persons, or the name of a query over releases.
+# What WITH has defined, under names that stand once: rows of persons, or a query over releases.
 Names = dict[str, exp.CTE | str]
+Columns = tuple[tuple[str, Type], ...]
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ class Composer:
     reads: dict[str, Read] = field(default_factory=dict)
     ctes: dict[str, exp.CTE] = field(default_factory=dict)
     families: list[Family] = field(default_factory=list)
+    shaped: dict[str, Columns | None] = field(default_factory=dict)
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of a release with one key
 
     def query(self, query: exp.Query, names: Names) -> exp.Query:
         """What stands for a query in the SQL over releases."""
@@ -87,13 +94,32 @@ class Composer:
         return self.around(query, names)
 
     def by_sets(self, query: exp.Select, names: Names) -> exp.Query:
-        """One release for each set of keys."""
-        sets = sets_of(query)
+        """One release for each set of keys.
+
+        Where all keys are declared, rows that have other values are left out at all levels, as they are where they would be
+        groups: so all levels are about the same rows, and can be made to agree.
+        """
+        sets = sets_of(query.copy(), self.owner(query))
+        widest = max(sets.sets, key=lambda one: len(one[0]))
+        try:
+            keys = self.compiler.plan(self.beside(widest[1].copy(), names), self.known, Fraction(1), (), ()).keys
+        except Refused:  # it has to wait for another, or will be refused in its own words
+            keys = None
+        if isinstance(keys, PublicKeys):
+            named = [values for _, _, values in keys.columns]
+            lacking = [axis for axis, values in zip(widest[0], named, strict=False) if None not in values]
+            sets = sets_of(query, self.owner(query), tuple(lacking))
         parts = [self.release(one, names) for _, one in sets.sets]
         numbers = (int(part.args["from_"].this.name.removeprefix("release ")) for part in parts)
         levels = zip(numbers, (held for held, _ in sets.sets), strict=True)
         self.families.append(tuple(dict(levels).items()))
         return self.around(sets.stacked(parts), names)
+
+    def beside(self, query: exp.Select, names: Names) -> exp.Select:
+        """A query with the rows of persons that WITH has defined for it."""
+        known = used(query, [cte for cte in names.values() if isinstance(cte, exp.CTE)])
+        query.set("with_", exp.With(expressions=known) if known else None)
+        return query
 
     def define(self, query: exp.Query, names: Names) -> Names:
         """What WITH defines. It is taken off: rows of persons go into the releases, the others around them."""
@@ -103,25 +129,22 @@ class Composer:
             refuse("not_supported", "WITH RECURSIVE is not supported", "Write the steps out.", query)
         for cte in with_.expressions if with_ is not None else ():
             if self.private(cte.this, names) and self.rows(cte.this, names):
-                names[fold(cte.alias)] = cte
+                names[cte.alias] = cte
             else:
                 made = self.query(cte.this, names)
-                word = f"with {len(self.ctes)}"  # the same name may be given again, further in
-                listed = cte.args["alias"].args.get("columns")
-                alias = exp.TableAlias(this=exp.to_identifier(word, quoted=True), columns=listed)
-                names[fold(cte.alias)], self.ctes[word] = word, exp.CTE(this=made, alias=alias)
+                self.shaped[cte.alias] = self.columns_of_cte(cte, made)
+                names[cte.alias], self.ctes[cte.alias] = cte.alias, exp.CTE(this=made, alias=cte.args["alias"])
         query.set("with_", None)
         return names
 
     def release(self, query: exp.Select, names: Names) -> exp.Query:
-        known = used(query, [cte for cte in names.values() if isinstance(cte, exp.CTE)])
-        query.set("with_", exp.With(expressions=known) if known else None)
+        with_ = self.beside(query, names).args.get("with_")
         waits: list[Read] = []
         if self.reading(query, names) or not self.compiler.single(query.copy(), self.known):
             for item in list(query.expressions):  # called as they are written, whatever will be released
                 if not isinstance(item, exp.Alias | exp.Column | exp.Star):
                     item.replace(exp.alias_(item.copy(), label(item), quoted=True))
-            for cte in known:
+            for cte in with_.expressions if with_ is not None else ():
                 self.inside(cte.this, names, waits)
             self.inside(query, names, waits)
         if self.reading(query, names):
@@ -160,13 +183,15 @@ class Composer:
                 continue
             if isinstance(at.parent, exp.Ordered | exp.Group):  # as a number it would be the place of a column
                 refuse("not_supported", "one value orders and groups nothing", "Leave it out.", node)
-            mark = exp.Placeholder(this=f"release {len(waits)}")
+            test = at.parent
+            listed = isinstance(test, exp.In) and test.args.get("query") is at
+            mark = exp.Placeholder(this=f"release {len(waits)}{' all' * listed}")
             value = self.query(node.copy(), names)
             types = self.columns(value) or (("value", DOUBLE),)
             waits.append(Read(f"release {len(waits)}", self.text(value), types))
-            if isinstance(at.parent, exp.In):
-                at.parent.set("expressions", [mark])
-                at.parent.set("query", None)
+            if listed and test is not None:
+                test.set("expressions", [mark])
+                test.set("query", None)
             else:
                 at.replace(mark)
         for source in sources(query):
@@ -184,7 +209,9 @@ class Composer:
             if columns is None:
                 what = "a table that is made from released ones is joined with rows of persons"
                 refuse("rows_with_released", what, "Select columns of one release by their names, or SELECT *.", query)
-            self.reads[text] = Read(f"released {len(self.reads)}", text, columns)
+            whole = re.fullmatch(r'SELECT \* FROM "(release \d+)"', query.sql("duckdb"))
+            key = self.keys.get(whole[1], ()) if whole else ()
+            self.reads[text] = Read(f"released {len(self.reads)}", text, columns, key)
         return exp.Table(this=exp.to_identifier(self.reads[text].name, quoted=True))
 
     def text(self, query: exp.Query) -> str:
@@ -194,43 +221,59 @@ class Composer:
             query.set("with_", exp.With(expressions=[cte.copy() for cte in self.ctes.values()]))
         return query.sql("duckdb", comments=False)
 
-    def columns(self, query: exp.Expr) -> tuple[tuple[str, Type], ...] | None:
-        """The columns of a query over releases with their types; what is computed from them is a DOUBLE."""
+    def columns(self, query: exp.Expr) -> Columns | None:
+        """The columns of a query over releases with their types; what is computed from them is a DOUBLE. None: not known."""
         if isinstance(query, exp.SetOperation):
-            return self.columns(query.this)
-        parts = [self.columns_of(source) for source in sources(query)]
-        found = [column for part in parts for column in part or ()]
-        if not parts or None in parts or not isinstance(query, exp.Select):
+            left, right = self.columns(query.this.unnest()), self.columns(query.expression.unnest())
+            return left if left and right and [t for _, t in left] == [t for _, t in right] else None
+        parts = {fold(source.alias_or_name): self.columns_of(source) for source in sources(query)}
+        if not parts or None in parts.values() or not isinstance(query, exp.Select):
             return None
-        types, shown = {fold(word): type_ for word, type_ in found}, list[tuple[str, Type]]()
+        types: dict[tuple[str, str], set[Type]] = {}
+        for table, part in parts.items():
+            for word, type_ in part or ():
+                for key in ((table, fold(word)), ("", fold(word))):
+                    types.setdefault(key, set()).add(type_)
+        shown: list[tuple[str, Type]] = []
         for item in query.expressions:
             if isinstance(item, exp.Star):
-                shown += found
-            else:
-                one = item.unalias().unnest()
-                one = one.this if isinstance(one, exp.Max | exp.Min) else one
-                type_ = types.get(fold(one.name), DOUBLE) if isinstance(one, exp.Column) else DOUBLE
-                shown.append((item.output_name or label(item), type_))
+                shown += [column for part in parts.values() for column in part or ()]
+                continue
+            one = item.unalias().unnest()
+            one = one.this if isinstance(one, exp.Max | exp.Min) else one
+            found = {DOUBLE}
+            if isinstance(one, exp.Column):
+                found = set(types.get((fold(one.table), fold(one.name)), {DOUBLE}))
+            if len(found) > 1:
+                return None
+            shown.append((item.output_name or label(item), found.pop()))
         return tuple(shown) if len({fold(word) for word, _ in shown}) == len(shown) else None
 
-    def columns_of(self, source: exp.Expr) -> tuple[tuple[str, Type], ...] | None:
+    def columns_of(self, source: exp.Expr) -> Columns | None:
         if isinstance(source, exp.Subquery):
             return self.columns(source.this)
-        if source.name in self.ctes:
-            cte = self.ctes[source.name]
-            found, listed = self.columns(cte.this), cte.args["alias"].args.get("columns")
-            if found is None or not listed:
-                return found
-            return tuple((new.name, type_) for new, (_, type_) in zip(listed, found, strict=False))
+        if source.name in self.shaped:
+            return self.shaped[source.name]
         if release := re.fullmatch(r"release (\d+)", source.name):
             return self.shape(int(release[1]))
         table = self.catalog.table(source.name.removeprefix("public "))
         return tuple((column.name, column.type) for column in table.columns.values()) if table is not None else None
 
-    def shape(self, number: int) -> tuple[tuple[str, Type], ...]:
+    def columns_of_cte(self, cte: exp.CTE, made: exp.Query) -> Columns | None:
+        found, listed = self.columns(made), cte.args["alias"].args.get("columns")
+        if found is None or not listed:
+            return found
+        return tuple((new.name, type_) for new, (_, type_) in zip(listed, found, strict=False))
+
+    def shape(self, number: int) -> Columns:
         """The columns of a release."""
-        made = self.planned(list(self.releases.values())[number], Fraction(1))
-        return tuple((output.name, output.expression.facts.type) for output in made.outputs)
+        word = f"release {number}"
+        if word not in self.shaped:
+            made = self.planned(list(self.releases.values())[number], Fraction(1))
+            self.shaped[word] = tuple((output.name, output.expression.facts.type) for output in made.outputs)
+            keys = [o.name for o in made.outputs if isinstance(o.expression, AlgebraColumn)]
+            self.keys[word] = tuple(keys) if len(keys) == len(made.keys.columns) == 1 else ()
+        return self.shaped[word] or ()
 
     def planned(self, release: Release, share: Fraction) -> Plan:
         samples = tuple(SAMPLES.get(wait.columns[0][1].kind, 1) for wait in release.waits)
@@ -242,7 +285,7 @@ class Composer:
         """The tables of the policy, and those that have been released."""
         tables = {
             read.name: Table(
-                read.name, read.path, {fold(word): Column(word, type_) for word, type_ in read.columns}, None
+                read.name, read.path, {fold(word): Column(word, type_) for word, type_ in read.columns}, None, read.key
             )
             for read in self.reads.values()
         }
@@ -260,8 +303,19 @@ class Composer:
                 node.replace(left)
                 continue
             inner = node.copy()
-            if isinstance(node.parent, exp.Subquery) and isinstance(node.parent.parent, exp.In) and plain_rows(inner):
-                inner.set("distinct", exp.Distinct())  # how often a value is in a list does not matter
+            at = node.parent
+            if (
+                isinstance(inner, exp.Select)
+                and isinstance(at, exp.Subquery)
+                and isinstance(at.parent, exp.In)
+                and plain_rows(inner)
+            ):
+                if self.of_persons(
+                    inner, names
+                ):  # how often a value is in a list does not matter, but that someone has it
+                    shown = [self.hidden(item.unalias(), inner) for item in inner.expressions]
+                    inner.set("expressions", [exp.alias_(one, f"key {i}", quoted=True) for i, one in enumerate(shown)])
+                inner.set("distinct", exp.Distinct())
             node.replace(self.query(inner, names))
         for part in list(query.find_all(exp.Table, exp.Anonymous)):
             if isinstance(part, exp.Table):
@@ -302,22 +356,42 @@ class Composer:
             return None
         groups = node.copy()
         value = [] if exists else [exp.alias_(node.expressions[0].unalias().copy(), "value", quoted=True)]
-        keys = [exp.alias_(inner.copy(), f"key {i}", quoted=True) for i, (inner, _) in enumerate(ties)]
+        inner = [self.hidden(one, node) if exists else one.copy() for one, _ in ties]
+        keys = [exp.alias_(one, f"key {i}", quoted=True) for i, one in enumerate(inner)]
         groups.set("expressions", [*keys, *value])
-        groups.set("group", exp.Group(expressions=[inner.copy() for inner, _ in ties]))
+        groups.set("group", exp.Group(expressions=[one.copy() for one in inner]))
         groups.set("where", exp.Where(this=exp.and_(*(part.copy() for part in rest))) if rest else None)
         if not self.compiler.whole(groups.copy(), self.known):
             return None
         found: exp.Expr = exp.Literal.number(1)
         if not exists:
             found = exp.Max(this=exp.column("value", TIED, quoted=True))
-            if node.expressions[0].find(exp.Count):
-                found = exp.Coalesce(this=found, expressions=[of_nothing(node.expressions[0].unalias().copy())])
+            if not isinstance(node.expressions[0].unalias(), exp.Sum | exp.Avg):
+                empty = of_nothing(node.expressions[0].unalias().copy())
+                found = exp.Anonymous(this="coalesce", expressions=[found, empty])
         equal = (
             exp.EQ(this=exp.column(f"key {i}", TIED, quoted=True), expression=outer.copy())
             for i, (_, outer) in enumerate(ties)
         )
         return groups, exp.select(found).where(exp.and_(*equal))
+
+    def hidden(self, key: exp.Expr, query: exp.Select) -> exp.Expr:
+        """A key whose groups are shown only if somebody has them, although it has a declared domain: for EXISTS and IN."""
+        found = [
+            table.column(key.name)
+            for source in sources(query)
+            if isinstance(source, exp.Table) and isinstance(key, exp.Column)
+            if (table := self.catalog.table(source.name)) is not None
+            if not key.table or fold(key.table) == fold(source.alias_or_name)
+        ]
+        column = next((one for one in found if one is not None and one.domain is not None), None)
+        match column.type.kind if column is not None else "":
+            case "VARCHAR":
+                return exp.DPipe(this=key.copy(), expression=exp.Literal.string(""))
+            case "INTEGER" | "DATE":
+                return exp.Add(this=key.copy(), expression=exp.Literal.number(0))
+            case _:
+                return key.copy()
 
     def owner(self, query: exp.Select) -> Callable[[exp.Column], bool] | None:
         """Whether a column is one of the query's own tables, and not of the query around it; None if that is not known."""
@@ -334,12 +408,10 @@ class Composer:
         )
 
     def table(self, node: exp.Table, names: Names) -> None:
-        if not isinstance(node.this, exp.Identifier) or node.name.startswith(RESERVED):
+        if not isinstance(node.this, exp.Identifier) or (node.name.startswith(RESERVED) and node.name not in names):
             return  # a function, of which the backend knows whether it is harmless; or what was put there before
         name = ".".join(part.name for part in node.parts)
-        if isinstance(word := names.get(fold(name)), str):
-            node.set("alias", node.args.get("alias") or exp.TableAlias(this=node.this.copy()))
-            node.set("this", exp.to_identifier(word, quoted=True))
+        if isinstance(names.get(name), str):
             return
         found = self.catalog.tables.get(fold(name))
         if fold(name) in names or found is None or found.person is not None:
@@ -444,9 +516,16 @@ def plain_rows(query: exp.Query) -> bool:
 def of_nothing(expression: exp.Expr) -> exp.Expr:
     """What an expression of aggregates is where there are no rows."""
     whole = exp.Paren(this=expression)
-    for part in list(whole.find_all(exp.AggFunc)):
-        part.replace(exp.Literal.number(0) if isinstance(part, exp.Count) else exp.Null())
+    found = whole.walk(prune=lambda node: isinstance(node, exp.Filter) or is_aggregate(node))
+    for part in [node for node in found if isinstance(node, exp.Filter) or is_aggregate(node)]:
+        one = part.this if isinstance(part, exp.Filter) else part
+        counts = isinstance(one, exp.Count) or fold(one.name) in ("count_if", "countif", "regr_count")
+        part.replace(exp.Literal.number(0) if counts else constant(None))
     return whole
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and fold(node.name) in RULES)
 
 
 def unfiltered(query: exp.Expr) -> exp.Expr:
@@ -495,16 +574,25 @@ def filled(query: exp.Query, values: tuple[tuple[Any, ...], ...]) -> exp.Query:
     """A release with what it waited for: values of one column each, and a sample of their kind before them."""
     for node in list(query.find_all(exp.Placeholder)):
         sample, *given = values[int(node.name.split()[1])]
-        # Not a number is no number, as it would be in a column.
-        found = [None if isinstance(value, float) and not math.isfinite(value) else value for value in given]
+        found = [value if usable(value) else None for value in given]
         known, test = [constant(value) for value in found if value is not None], node.parent
-        if isinstance(test, exp.In):
+        if node.name.endswith(" all"):
+            assert isinstance(test, exp.In)
             test.set("expressions", known)
             parts = [*([test.copy()] if known else []), *([unknown(True)] if None in found else [])]
             test.replace(exp.Paren(this=exp.or_(*parts)) if parts else exp.Boolean(this=False))
+        elif len(found) > 1:
+            raise Unfinished("a subquery that is a value gave more than one row")
         else:
-            node.replace(known[0] if len(found) == 1 and known else unknown(sample))
+            node.replace(known[0] if known else unknown(sample))
     return query
+
+
+def usable(value: Any) -> bool:
+    """Not a number is no number, as it would be in a column; and there is no constant for a text with a zero in it."""
+    return not (isinstance(value, float) and not math.isfinite(value)) and not (
+        isinstance(value, str) and "\0" in value
+    )
 
 
 def unknown(sample: Any) -> exp.Expr:
@@ -512,12 +600,36 @@ def unknown(sample: Any) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=exp.Boolean(this=False), true=constant(sample))])
 
 
-SAMPLES: dict[str, Any] = {"VARCHAR": "", "BOOLEAN": True, "DATE": date(2000, 1, 1), "TIMESTAMP": datetime(2000, 1, 1)}
+SAMPLES: dict[str, Any] = {
+    "VARCHAR": "",
+    "BOOLEAN": True,
+    "DATE": date(2000, 1, 1),
+    "TIMESTAMP": datetime(2000, 1, 1),
+    "DOUBLE": 1.5,
+    "DECIMAL": Decimal("1.5"),
+}
 
 
 def not_one_for_each(releases: int, shares: tuple[Fraction, ...]) -> Refused:
     what = f"there are {len(shares)} weights for {releases} release{'s' * (releases != 1)}"
     return Refused("weights_invalid", what, "EXPLAIN PRIVACY lists the releases; give one weight for each.")
+
+
+def unique(query: exp.Expr, scope: dict[str, str], numbers: Iterator[int]) -> None:
+    """Give each CTE a name that stands once, and all that mean it: from then on no name hides another."""
+    scope = dict(scope)
+    with_ = query.args.get("with_")
+    for cte in with_.expressions if with_ is not None else ():
+        unique(cte.this, scope, numbers)
+        scope[fold(cte.alias)] = word = f"with {next(numbers)}"
+        cte.args["alias"].set("this", exp.to_identifier(word, quoted=True))
+    inner = (exp.Select, exp.SetOperation)
+    for node in list(query.walk(prune=lambda node: node is not query and isinstance(node, (*inner, exp.With)))):
+        if isinstance(node, inner) and node is not query:
+            unique(node, scope, numbers)
+        elif isinstance(node, exp.Table) and not node.args.get("db") and fold(node.name) in scope:
+            node.set("alias", node.args.get("alias") or exp.TableAlias(this=node.this.copy()))
+            node.set("this", exp.to_identifier(scope[fold(node.name)], quoted=True))
 
 
 def compose(
@@ -527,6 +639,7 @@ def compose(
     for word in tree.find_all(exp.Identifier):
         if fold(word.name).startswith(RESERVED):
             refuse("name_reserved", f"{word.name!r} is a name that only dpsql gives", "Choose another one.", word)
+    unique(tree, {}, count())
     composer = Composer(catalog, compiler)
     outer = composer.query(tree, {})
     if len(composer.releases) == 1 and outer.sql("duckdb") == 'SELECT * FROM "release 0"':

@@ -42,6 +42,18 @@ class Failed(Error):
         )
 
 
+class Unfinished(Failed):
+    """What was to be computed from releases failed. They are charged and public, so the reason may be told."""
+
+    def __init__(self, what: str) -> None:
+        Error.__init__(
+            self,
+            "unfinished",
+            f"the releases are charged, but what is computed from them failed: {what}",
+            "Correct that part; `rehearse` tries it for free.",
+        )
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C while data was being read. A KeyboardInterrupt, so that it ends what Ctrl-C ends; its text is constant."""
 

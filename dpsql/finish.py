@@ -14,9 +14,9 @@ import duckdb
 
 from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
-from dpsql.catalog import Type, quoted
+from dpsql.catalog import DOUBLE, Type, quoted
 from dpsql.consistent import agreed
-from dpsql.errors import Refused
+from dpsql.errors import Refused, Unfinished
 from dpsql.plan import Plan, PrivateKeys, Program, PublicKeys, Read
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "lock_configuration": True,
 }
 
+
+FIRST, LAST = "TIMESTAMP '0001-01-01'", "TIMESTAMP '9999-12-31'"
 
 # A public table: its columns as CREATE TABLE has them, and its rows as an Arrow stream.
 Public = tuple[str, Callable[[], Any]]
@@ -97,7 +99,10 @@ class Scratch:
         number = next(self._numbers)
         with self._lock, self._connection.cursor() as cursor:
             show(cursor, program.outer, answers, tables)
-            cursor.execute(f"CREATE TABLE answer_{number} AS {program.outer}")
+            try:
+                cursor.execute(f"CREATE TABLE answer_{number} AS {program.outer}")
+            except duckdb.Error as error:
+                raise Unfinished(str(error).partition("\n")[0]) from None
             names = tuple(row[0] for row in cursor.execute(f"DESCRIBE answer_{number}").fetchall())
             renamed = ", ".join(f'{quoted(name)} AS "c{i}"' for i, name in enumerate(names))
             cursor.execute(f"CREATE OR REPLACE TABLE answer_{number} AS SELECT {renamed} FROM answer_{number}")
@@ -116,7 +121,10 @@ class Scratch:
 
     def values(self, read: Read, answers: list[Answer], tables: Mapping[str, Public]) -> tuple[Any, ...]:
         """The column that a query over answers gives."""
-        return tuple(row[0] for row in self.rows(read, answers, tables).fetchall())
+        rows, kind = self.rows(read, answers, tables), read.columns[0][1].kind
+        if kind in ("DATE", "TIMESTAMP"):  # there is no constant for years that Python has not
+            rows = rows.project(f"CASE WHEN {FIRST} <= #1 AND #1 < {LAST} THEN #1 END")
+        return tuple(row[0] for row in rows.fetchall())
 
     def rows(self, read: Read, answers: list[Answer], tables: Mapping[str, Public]) -> duckdb.DuckDBPyRelation:
         """What a query over answers gives."""
@@ -176,7 +184,8 @@ def fits(read: Read, types: list[Type]) -> None:
     if len(types) != len(planned):
         raise Refused("not_supported", "a subquery that is a value has more than one column", "Select one.")
     for type_, plan in zip(types, planned, strict=True):
-        if not (type_.numeric if plan.numeric else type_.kind == plan.kind and type_.kind not in ("LIST", "OTHER")):
+        same = type_ == plan or (plan == DOUBLE and type_.numeric)
+        if not same or type_.kind in ("LIST", "OTHER", "NULL"):
             raise Refused(
                 "not_supported",
                 f"a value of type {type_.sql} is computed from what was released, and used where persons are counted",

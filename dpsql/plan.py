@@ -317,6 +317,7 @@ class Read:
     name: str
     query: str
     columns: tuple[tuple[str, Type], ...]
+    key: tuple[str, ...] = ()
 
     @property
     def path(self) -> tuple[str, str, str]:

@@ -22,7 +22,7 @@ from dpsql.answer import Answer
 from dpsql.backends import DuckDB
 from dpsql.backends.duckdb import Shadow, Snapshot, finishes, second_opinion
 from dpsql.catalog import Catalog, Policy, Schema, build, encodable, read_policy
-from dpsql.errors import Failed, Interrupted, Refused
+from dpsql.errors import Failed, Interrupted, Refused, Unfinished
 from dpsql.explain import Explanation
 from dpsql.finish import Public, Scratch
 from dpsql.history import Run, runs_of
@@ -191,7 +191,8 @@ class Session:
                 raise Refused(
                     "schema_changed", "a table of the policy has changed since the session began", "Connect again."
                 )
-            answer, interrupted = None, False
+            answer: Answer | Unfinished | None = None
+            interrupted = False
             try:
                 # What releases nothing about anyone has nothing to be charged for.
                 run = self._ledger.reserve(plan, query, self._analyst, query_id) if plan.sampled else None
@@ -203,9 +204,13 @@ class Session:
                 raise Interrupted
             if answer is None:
                 raise Failed
+            if isinstance(answer, Unfinished):
+                raise answer
         return answer
 
-    def _answer(self, plan: Plan | Program, snapshot: Snapshot, run: str | None, query_id: str | None) -> Answer | None:
+    def _answer(
+        self, plan: Plan | Program, snapshot: Snapshot, run: str | None, query_id: str | None
+    ) -> Answer | Unfinished | None:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
         try:
             answers, kept, drawn = list[Answer](), list[Any](), list[Sampled]()
@@ -224,6 +229,8 @@ class Session:
                 self._ledger.settle(
                     run, json.dumps([fingerprint(plan, query_id), kept]) if query_id else "", tuple(drawn)
                 )
+        except Unfinished as error:  # nothing but releases was read there
+            return error
         except Exception:
             self._scratch = None  # an engine that has failed may be of no use any more
             return None

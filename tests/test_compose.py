@@ -146,6 +146,18 @@ AROUND = [
     ),
     "SELECT count(*) FROM orders AS o JOIN (SELECT status, (SELECT epoch_us(now()) FROM (SELECT count(*) FROM customer)) AS t "
     "FROM (SELECT status, count(*) FROM orders GROUP BY status)) AS s USING (status)",
+    # Columns that the engine takes for clocks.
+    *(
+        CLOCK.format(f'(SELECT epoch_us("{word}") FROM m)')
+        for word in ("localtimestamp", "current_timestamp", "LocalTimestamp")
+    ),
+    CLOCK.format("(SELECT year(age(TIMESTAMP '2020-01-01')) FROM m)"),
+    'SELECT "current_date", a FROM (SELECT count(*) AS a FROM customer)',
+    # What fails for the kind of a value is refused before it is known.
+    "SELECT quantity // (SELECT avg(quantity) FROM orders) AS q, count(*) FROM orders GROUP BY q ORDER BY q",
+    # Rows of persons that multiply with what an analyst made of a release.
+    "WITH d AS (SELECT status, count(*) AS n FROM orders GROUP BY status), b AS (SELECT x.status FROM d x, d y, d z) "
+    "SELECT count(*) FROM orders o JOIN b ON o.status = b.status JOIN b c ON o.status = c.status",
     'SELECT max(c) FROM "release 0", (SELECT count(*) AS c FROM orders)',
     'WITH "release 0" AS (SELECT 1 AS c) SELECT (SELECT max(c) FROM "release 0"), (SELECT count(*) FROM orders)',
 ]
@@ -176,6 +188,23 @@ SAME = [
     "WITH orders AS (SELECT count(*) AS customer FROM item) SELECT count(*) FROM customer WHERE id IN (SELECT customer FROM orders)",
     "WITH a AS (WITH b AS (SELECT status, count(*) AS n FROM orders GROUP BY status) SELECT max(n) AS m FROM b), b AS (SELECT count(*) AS n FROM customer) SELECT m, n FROM a, b",
     "WITH a AS (SELECT count(*) AS n FROM orders), a2 AS (WITH a AS (SELECT 7 AS n) SELECT n FROM a) SELECT a.n, a2.n AS m FROM a, a2",
+    "WITH a AS (SELECT * FROM orders WHERE status = 'open'), b AS (SELECT * FROM a WHERE quantity > 5) SELECT (WITH a AS (SELECT * FROM orders) SELECT count(*) FROM b) AS n",
+    "WITH country AS (SELECT 'de' AS name, count(*) AS n FROM orders) SELECT * FROM (WITH country AS (SELECT name FROM country) SELECT * FROM country)",
+    # Lists with a value among others, and what an aggregate is of nothing.
+    "SELECT count(*) FROM orders WHERE quantity IN (5, (SELECT 7 * count(*) / count(*) FROM customer))",
+    "SELECT c.name, (SELECT coalesce(sum(quantity), 0) FROM orders o WHERE o.country = c.name || 'x') AS n FROM country c ORDER BY 1",
+    "SELECT c.name, (SELECT count(*) FILTER (WHERE quantity > 5) + 1 FROM orders o WHERE o.country = c.name || 'x') AS n FROM country c ORDER BY 1",
+    "SELECT count(*) FROM customer c WHERE 0 = (SELECT count(*) FROM customer i WHERE i.segment = c.segment)",
+    # That someone has a declared value.
+    "SELECT name FROM country WHERE 'open' IN (SELECT status FROM orders WHERE quantity > 1000) ORDER BY 1",
+    "SELECT n FROM (VALUES ('open'), ('sent')) AS v(n) WHERE EXISTS (SELECT 1 FROM orders o WHERE o.status = n AND quantity > 1000)",
+    # Types of the same name in two tables, and of two sides.
+    "SELECT count(*) FROM orders o JOIN (SELECT d.status, d.n FROM (SELECT status, count(*) * 1000 AS n FROM orders GROUP BY status) d, rate r) x ON o.status = x.status WHERE x.n > 10",
+    # Keys of several tables, aliases and columns.
+    "SELECT o.country AS a, r.country AS b, count(*) AS n FROM orders o JOIN rate r ON r.country = o.country GROUP BY ROLLUP (o.country, r.country) ORDER BY ALL",
+    "SELECT tier % 2 AS tier, count(*) AS n FROM customer GROUP BY ROLLUP (tier) ORDER BY ALL",
+    "SELECT status AS s, count(*) AS n FROM orders GROUP BY ROLLUP (s) ORDER BY ALL",
+    "SELECT 10 - c.tier AS tier, count(*) AS n FROM customer c GROUP BY ROLLUP (c.tier) ORDER BY tier",
     # Values of other kinds, and tables beside.
     "SELECT count(*) FROM customer WHERE segment = (SELECT segment FROM (SELECT segment, count(*) AS n FROM customer WHERE segment IS NOT NULL GROUP BY segment) ORDER BY n DESC, segment LIMIT 1)",
     "WITH m AS (SELECT count(*) AS a FROM customer) SELECT count(*) FROM orders WHERE quantity > (SELECT 20 * max(vat) + 0 * max(a) FROM country, m)",
@@ -206,3 +235,23 @@ def test_public_tables_keep_their_types() -> None:
     with dpsql.connect(owner, policy=policy, ledger=":memory:") as db:
         query = "SELECT u % 10, h, b FROM odd"
         assert db.sql(query).fetchall() == owner.execute(query).fetchall()
+
+
+def test_nested_definitions_are_read_once() -> None:
+    """The types of a CTE are found once, not once for each way to it."""
+    steps = ", ".join(
+        f"a{i + 1} AS (SELECT x.status, x.n FROM a{i} x JOIN a{i} y ON x.status = y.status)" for i in range(20)
+    )
+    query = f"WITH a0 AS (SELECT status, count(*) AS n FROM orders GROUP BY status), {steps} SELECT count(*) FROM orders o JOIN a20 b ON o.status = b.status"
+    assert len(program(query).parts) == 2
+
+
+def test_what_fails_after_the_releases_says_why(clean: dpsql.Session) -> None:
+    for query in (
+        "SELECT status::INTEGER FROM (SELECT status, count(*) AS n FROM orders GROUP BY status)",
+        "SELECT count(*) FROM orders WHERE quantity > (SELECT n FROM (SELECT status, count(*) AS n FROM orders GROUP BY status))",
+    ):
+        before = clean.budget.spent.amount
+        with pytest.raises(dpsql.Failed, match="unfinished"):
+            clean.sql(query)
+        assert clean.budget.spent.amount > before

@@ -79,3 +79,14 @@ def test_persons_do_not_add_up(db: dpsql.Session) -> None:
     query = "SELECT status, count(DISTINCT customer) AS n FROM orders GROUP BY ROLLUP (status)"
     cells = dict(db.sql(query, epsilon=1e9).fetchall())
     assert cells[None] < sum(n for status, n in cells.items() if status)
+
+
+def test_all_levels_are_about_the_same_rows() -> None:
+    """What is not declared is no group, and is not in the total either."""
+    owner = shop.database(shop.clean())
+    owner.execute("UPDATE orders SET status = 'lost' WHERE status = 'back'")
+    with dpsql.connect(owner, policy=shop.policy(), ledger=":memory:") as session:
+        found = dict(
+            session.sql("SELECT status, count(*) AS n FROM orders GROUP BY ROLLUP (status)", epsilon=1e9).fetchall()
+        )
+    assert found == {"open": 40, "sent": 40, "back": 0, None: 80}

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from dpsql.catalog import Described, Reference, Schema, fold, quoted
-from dpsql.errors import Error, Refused
+from dpsql.errors import Error, Refused, Unfinished
 from dpsql.functions import NAMES
 from dpsql.plan import Plan, PublicKeys, Read, typed
 
@@ -52,6 +52,12 @@ SIGNS = frozenset(
 )  # above the noise, as signs and not by their names
 TABLES = ("range", "generate_series", "unnest")  # functions in FROM that may stand above the noise
 ALTERED = "HUGEINT|^BIT$|^TIME|^INTERVAL$|^UUID$"  # types that are not the same on the other side of Arrow
+CLOCKS = frozenset(  # columns that the engine takes for functions if there are no such columns
+    (word,)
+    for word in "current_catalog current_date current_role current_schema current_time current_timestamp current_user localtime "  # noqa: SIM905
+    "localtimestamp session_user user".split()
+)
+MOST = 100_000  # rows of a table that is made from releases and joined with rows of persons
 HERE = "SELECT system.main.current_database(), system.main.current_schema()"
 
 
@@ -208,6 +214,11 @@ class Snapshot:
             f'CREATE OR REPLACE TEMP TABLE {quoted(read.name)} AS SELECT {cells} FROM temp.main."incoming"'
         )
         self._connection.unregister("incoming")
+        ((size,),) = self._connection.execute(f"SELECT count(*) FROM temp.main.{quoted(read.name)}").fetchall()
+        if size > MOST:  # they would multiply a person's rows, and a clock would tell
+            raise Unfinished(
+                f"a table of more than {MOST:,} rows is made from releases and joined with rows of persons"
+            )
 
     def interrupt(self) -> None:
         """End the query that runs now, from another thread."""
@@ -373,6 +384,9 @@ def finishes(outer: str, aggregating: bool = False) -> None:
         ):
             raise AssertionError("what finishes a release reads something else than it")
         word = fold(node.get("function_name") or "")
+        clock = node.get("class") == "COLUMN_REF" and tuple(map(fold, node["column_names"])) in CLOCKS
+        if clock or (word == "age" and len(node["arguments"]) == 1):
+            raise Refused("function_unknown", "clocks and users are not asked above the noise", "Choose another name.")
         if node.get("class") in ("FUNCTION", "WINDOW") and not (
             (word in CALLS and re.match("[a-z]", word)) or (word in SIGNS and node.get("is_operator"))
         ):

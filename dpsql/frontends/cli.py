@@ -27,9 +27,10 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except Error as error:
-            word = {Refused: "refused", BudgetExhausted: "budget exhausted", Failed: "failed"}[type(error)]
+            kind = next(kind for kind in EXIT if isinstance(error, kind))
+            word = {Refused: "refused", BudgetExhausted: "budget exhausted", Failed: "failed"}[kind]
             click.echo(f"{word}: {error}", err=True)
-            ctx.exit(EXIT[type(error)])
+            ctx.exit(EXIT[kind])
         except Interrupted as error:
             click.echo(f"interrupted: {error}", err=True)
             ctx.exit(130)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
@@ -58,8 +59,9 @@ def column(word: str) -> exp.Expr:
     return exp.column(exp.to_identifier(word, quoted=True))
 
 
-def sets_of(query: exp.Select) -> Sets:
-    """Take a query apart by its sets of keys.
+def sets_of(query: exp.Select, own: Callable[[exp.Column], bool] | None, known: tuple[int, ...] = ()) -> Sets:
+    """Take a query apart by its sets of keys. `own` knows whether a name is a column of the query's tables, if it is known;
+    rows without one of the `known` keys are left out at all levels.
 
     Its SELECT list, HAVING, QUALIFY and ORDER BY are written anew over keys and aggregates, which each set's query has as
     columns: what they compute is computed after the release.
@@ -72,14 +74,13 @@ def sets_of(query: exp.Select) -> Sets:
         sets = [a + b for a, b in product(sets, listed(item))]
         if len(sets) > MAX_SETS:
             refuse("too_many_releases", f"the GROUP BY has more than {MAX_SETS} sets of keys", "Use fewer keys.", item)
-    meant = [[meaning(key, query) for key in keys] for keys in sets]
-    texts = list(dict.fromkeys(text(key) for keys in meant for key in keys))
-    known = {text(key): key for keys in meant for key in keys}
-    reading = Reading(texts)
+    reading = Reading()
+    places = [tuple(dict.fromkeys(reading.key(meaning(key, query, own)) for key in keys)) for keys in sets]
     shown = [
         exp.alias_(reading.over(item.unalias().copy()), item.alias_or_name, quoted=True) for item in query.expressions
     ]
     outer = exp.Select(expressions=shown)
+    reading.aliases = {fold(item.alias_or_name) for item in query.expressions}
     for clause in ("having", "qualify", "order", "limit", "offset", "distinct"):
         if (node := query.args.get(clause)) is not None:
             if clause in ("having", "qualify", "order"):
@@ -88,18 +89,20 @@ def sets_of(query: exp.Select) -> Sets:
                 "where" if clause == "having" else clause, exp.Where(this=node.this) if clause == "having" else node
             )
     made = []
-    for keys in meant:
-        held = tuple(dict.fromkeys(texts.index(text(key)) for key in keys))
+    for held in places:
         one = query.copy()
         for clause in ("having", "qualify", "order", "limit", "offset", "distinct", "group"):
             one.set(clause, None)
-        cells = [exp.alias_(known[texts[i]].copy(), f"key {i}", quoted=True) for i in held]
+        for i in known:
+            there = exp.Not(this=exp.Paren(this=exp.Is(this=reading.keys[i].copy(), expression=exp.Null())))
+            one.where(there, copy=False)
+        cells = [exp.alias_(reading.keys[i].copy(), f"key {i}", quoted=True) for i in held]
         cells += [exp.alias_(value.copy(), f"value {i}", quoted=True) for i, value in enumerate(reading.values)]
         one.set("expressions", cells)
         if held:
-            one.set("group", exp.Group(expressions=[known[texts[i]].copy() for i in held]))
+            one.set("group", exp.Group(expressions=[reading.keys[i].copy() for i in held]))
         made.append((held, one))
-    return Sets(len(texts), tuple(made), len(reading.values), outer)
+    return Sets(len(reading.keys), tuple(made), len(reading.values), outer)
 
 
 def listed(item: exp.Expr) -> list[list[exp.Expr]]:
@@ -122,18 +125,17 @@ def listed(item: exp.Expr) -> list[list[exp.Expr]]:
             return [[item]]
 
 
-def meaning(key: exp.Expr, query: exp.Select) -> exp.Expr:
-    """What a key stands for: a place in the SELECT list, or a name in it."""
+def meaning(key: exp.Expr, query: exp.Select, own: Callable[[exp.Column], bool] | None) -> exp.Expr:
+    """What a key stands for: a place in the SELECT list, a column, or a name in the SELECT list."""
     key = key.unnest()
     if isinstance(key, exp.Literal) and not key.is_string:
         place = int(key.this) if str(key.this).isdigit() else 0
         if not 1 <= place <= len(query.expressions):
             refuse("position_invalid", f"GROUP BY {key.this} is not a column of the SELECT list", "", key)
         return unaliased(query.expressions[place - 1])
-    if isinstance(key, exp.Column) and not key.table:
+    if isinstance(key, exp.Column) and not key.table and not (own is not None and own(key)):
         for item in query.expressions:
-            named = isinstance(item, exp.Alias) and fold(item.alias) == fold(key.name)
-            if named and not isinstance(item.this, exp.Column):
+            if isinstance(item, exp.Alias) and fold(item.alias) == fold(key.name):
                 return unaliased(item)
     return key
 
@@ -143,23 +145,38 @@ def unaliased(item: exp.Expr) -> exp.Expr:
     return found
 
 
-def text(key: exp.Expr) -> str:
-    """Keys with the same text are the same: a column is known by its name, whichever table it is said to be of."""
-    return fold(key.name) if isinstance(key, exp.Column) else key.sql("duckdb", comments=False)
+def same(a: exp.Expr, b: exp.Expr) -> bool:
+    """A column is known by its name, and by its table where both say which."""
+    if isinstance(a, exp.Column) and isinstance(b, exp.Column):
+        return fold(a.name) == fold(b.name) and (not a.table or not b.table or fold(a.table) == fold(b.table))
+    return a == b
 
 
 class Reading:
     """Expressions over groups, read from columns `key i`, `grouping i` and `value i`."""
 
-    def __init__(self, keys: list[str]) -> None:
-        self.keys = keys
+    def __init__(self) -> None:
+        self.keys: list[exp.Expr] = []
         self.values: list[exp.Expr] = []
+        self.aliases: set[str] = set()  # names that ORDER BY and the like take from the SELECT list
+
+    def place(self, node: exp.Expr) -> int | None:
+        return next((i for i, key in enumerate(self.keys) if same(key, node)), None)
+
+    def key(self, node: exp.Expr) -> int:
+        """The number of a key, which may be new."""
+        if (found := self.place(node)) is not None:
+            return found
+        self.keys.append(node)
+        return len(self.keys) - 1
 
     def over(self, node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Subquery | exp.Query | exp.Exists):
             return node
-        if text(node) in self.keys:
-            return column(f"key {self.keys.index(text(node))}")
+        if isinstance(node, exp.Column) and not node.table and fold(node.name) in self.aliases:
+            return node
+        if (place := self.place(node)) is not None:
+            return column(f"key {place}")
         if isinstance(node, exp.Anonymous) and fold(node.name) in ("grouping", "grouping_id"):
             return self.grouping(node)
         inner = node.this if isinstance(node, exp.Filter) else node
@@ -185,8 +202,8 @@ class Reading:
         """A bit for each key: whether this row's set does not have it; the first key's is the highest."""
         total: exp.Expr = exp.Literal.number(0)
         for argument in node.expressions:
-            if text(argument) not in self.keys:
+            if (place := self.place(argument)) is None:
                 refuse("not_grouped", "GROUPING takes keys of the GROUP BY", "Name one of them.", node)
-            mark = column(f"grouping {self.keys.index(text(argument))}")
+            mark = column(f"grouping {place}")
             total = exp.Add(this=exp.Mul(this=exp.Paren(this=total), expression=exp.Literal.number(2)), expression=mark)
         return exp.Cast(this=exp.Paren(this=total), to=exp.DataType.build("BIGINT"))

@@ -172,7 +172,7 @@ def domain_of(key: Expr, resolved: Resolved) -> tuple[Value, ...] | None:
     for part in required(resolved):  # rows with other values are left out whatever they are
         match part:
             case Call("=" | "IN", (first, *listed), _) if first == key and all(
-                isinstance(one, Literal) and one.facts.type == key.facts.type for one in listed
+                isinstance(one, Literal) and one.facts.type.kind == key.facts.type.kind for one in listed
             ):
                 kept = {one.value for one in listed if isinstance(one, Literal)}
                 values = tuple(value for value in values if value in kept) or values

@@ -314,6 +314,10 @@ def stored(relation: Relation, column: str) -> bool:
         case Values(named, rows):
             place = [word for word, _ in named].index(column)
             return len({row[place] for row in rows}) == len(rows)
+        case Scan(table, alias) if (
+            table.path[0] == "temp"
+        ):  # of releases: how often a value stands is the analyst's choice
+            return table.key == (column.removeprefix(f"{alias}."),)
         case Filter(source) | Windowed(source):
             return column in columns(source) and stored(source, column)
         case Project(source, _, named):
