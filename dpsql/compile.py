@@ -32,6 +32,7 @@ from dpsql.plan import Plan, Program, Read, Unknown
 
 MAX_TRIES = 64  # queries that are tried as releases, so that nested ones do not take for ever
 OF_PROGRAMS = ("rows_with_released", "too_many_releases", "delta_missing", "name_reserved", "weights_invalid")
+FINAL = ("join_too_wide", "too_many_tables", "groups_of_persons")  # what is so however it is taken apart
 OF_ROWS = ("subquery_not_local", "not_grouped", "select_star", "no_aggregate")  # what the first refusal says better
 PASSES = (parse, resolve, track, split, limit, climb, allot)
 
@@ -117,6 +118,7 @@ def composed(
         return compose(tree, catalog, compiler, refusal, shares)
     except Refused as error:
         better = error.code in OF_PROGRAMS or not isinstance(tree, exp.Select) or sets
+        better = better and refusal.code not in FINAL
         better = better or (refusal.code == "subquery_not_local" and error.code not in OF_ROWS)
         raise error if better else refusal from None
 

@@ -24,7 +24,7 @@ def shares(outer: exp.Query, plans: Sequence[Plan]) -> tuple[Fraction, ...]:
     """
     even = (Fraction(1, max(len(plans), 1)),) * len(plans)
     weights = stacked(outer) or added(outer)
-    if weights is None or set(weights) != set(range(len(plans))):
+    if not plans or weights is None or set(weights) != set(range(len(plans))):
         return even
     deviations = [deviation(plan) for plan in plans]
     known = [abs(weights[i]) * d for i, d in enumerate(deviations) if d]

@@ -107,9 +107,9 @@ def nested(levels: int) -> str:
     return f"SELECT count(w) FROM ({query}) t"
 
 
-SIX = (
+FIVE = (
     "(SELECT a.customer FROM orders a "
-    + " ".join(f"JOIN orders o{i} ON o{i}.customer = a.customer" for i in range(3))
+    + " ".join(f"JOIN orders o{i} ON o{i}.customer = a.customer" for i in range(4))
     + ")"
 )
 
@@ -118,7 +118,7 @@ SIX = (
     ("code", "query"),
     [
         ("too_deep", nested(12)),
-        ("too_many_tables", f"SELECT count(*) FROM {SIX} x JOIN {SIX} y ON x.customer = y.customer"),
+        ("too_many_tables", f"SELECT count(*) FROM {FIVE} x JOIN {FIVE} y ON x.customer = y.customer"),
         (
             "join_too_wide",
             "WITH v AS (SELECT * FROM (VALUES (0, 0), (0, 1)) x(z, y)) SELECT sum(a.y + b.y) FROM "

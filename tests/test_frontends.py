@@ -250,7 +250,7 @@ def test_usage_errors_are_2(shop: Path, arguments: list[str]) -> None:
     ("arguments", "code"),
     [
         (["sql", "shop.duckdb", "SELECT * FROM visits"], "select_star"),
-        (["explain", "shop.duckdb", "SELECT person, count(*) FROM visits GROUP BY person"], "delta_missing"),
+        (["explain", "shop.duckdb", "SELECT spend, count(*) FROM visits GROUP BY spend"], "delta_missing"),
         (["sql", "shop.duckdb", QUERY, "--epsilon", "nan"], "epsilon_invalid"),
         (["sql", "shop.duckdb", QUERY, "--policy", "missing.toml"], "policy_unreadable"),
         (["sql", "shop.duckdb", QUERY, "--ledger", "missing/x.ledger"], "ledger_unavailable"),
