@@ -32,6 +32,10 @@ def domain(request: Request, query: Question) -> list[list[Any]] | None:
     return None if None in found else found
 
 
+def counts_persons(query: Question) -> bool:
+    return [call for call, _ in query["aggregates"]] == ["persons"]
+
+
 def rows_of(request: Request, table: str) -> tuple[list[tuple[str, str]], list[Any]]:
     """Names and SQLite types of the columns, and the rows, with dates as texts."""
     import duckdb
@@ -71,7 +75,13 @@ def smartnoise(request: Request) -> Callable[[Question], Ask]:
             columns[name] |= {"lower": between[0], "upper": between[1]} if between else {}
         columns[request["person"]] = {"type": "int", "private_id": True}
         private = domain(request, query) is None
-        options = {"max_ids": query["rows"], "sample_max_ids": True, "censor_dims": private, "clamp_counts": False}
+        alone = counts_persons(query) and query["groups"] == 1  # then one row of each person is enough
+        options = {
+            "max_ids": 1 if alone else query["rows"],
+            "sample_max_ids": True,
+            "censor_dims": private,
+            "clamp_counts": False,
+        }
         metadata = {"": {"main": {query["table"]: options | columns}}}
         sql = query["sql"].replace(f"FROM {query['table']}", f"FROM main.{query['table']}")
 
@@ -113,25 +123,30 @@ def qrlew(request: Request) -> Callable[[Question], Ask]:
                 dataset = dataset.with_range(None, table, name, *declared["between"])
 
     def prepare(query: Question) -> Ask:
-        if any(call == "persons" for call, _ in query["aggregates"]):
-            raise Unable("its COUNT(DISTINCT person) counts rows")
+        sql, most = query["sql"], query["rows"]
+        if counts_persons(query):  # its COUNT(DISTINCT person) counts rows, but it can group by the person
+            keys = ", ".join(query["keys"])
+            every = ", ".join([*query["keys"], request["person"]])
+            listed, grouped = (f"{keys}, ", f" GROUP BY {keys}") if keys else ("", "")
+            inner = f"SELECT {every} FROM {query['table']} GROUP BY {every}"
+            sql, most = f"SELECT {listed}count(*) AS a0 FROM ({inner}) AS t{grouped}", query["groups"]
         dialect = pyqrlew.Dialect.PostgreSql
-        rewritten = pyqrlew.Relation.from_query(query["sql"], dataset, dialect).rewrite_with_differential_privacy(
+        rewritten = pyqrlew.Relation.from_query(sql, dataset, dialect).rewrite_with_differential_privacy(
             dataset,
             [(query["table"], [], request["person"])],
             {"epsilon": request["epsilon"], "delta": request["delta"]},
-            max_multiplicity=float(query["rows"]),
+            max_multiplicity=float(most),
             max_multiplicity_share=1.0,
             max_privacy_unit_groups=query["groups"],
         )
-        sql = rewritten.relation().to_query(dialect)
-        return lambda: duck.execute(sql).fetchall()
+        private = rewritten.relation().to_query(dialect)
+        return lambda: duck.execute(private).fetchall()
 
     return prepare
 
 
 def opendp(request: Request) -> Callable[[Question], Ask]:
-    """Rows are sampled for each person; averages are quotients. Laplace noise, which is smaller than its Gaussian noise unless one
+    """Rows are sampled for each person; averages are quotients within their range. Laplace noise, which is smaller than its Gaussian noise unless one
     person is counted in many groups."""
     import opendp.prelude as dp
     import polars as pl
@@ -141,14 +156,17 @@ def opendp(request: Request) -> Callable[[Question], Ask]:
 
     def prepare(query: Question) -> Ask:
         keys, frame = query["keys"], pl.scan_parquet(request["files"][query["table"]])
-        persons = [call for call, _ in query["aggregates"]] == ["persons"]
+        persons = counts_persons(query)
         gaussian = persons and query["groups"] > 13
-        loss = {"rho": rho_of(request["epsilon"], request["delta"])} if gaussian else {"epsilon": request["epsilon"]}
         known = domain(request, query)
+        half = (
+            request["delta"] / 2 if gaussian and known is None else request["delta"]
+        )  # the other half is the threshold's
+        loss = {"rho": rho_of(request["epsilon"], half)} if gaussian else {"epsilon": request["epsilon"]}
         context = dp.Context.compositor(
             data=frame,
             privacy_unit=dp.unit_of(contributions=1, identifier=pl.col(request["person"])),
-            privacy_loss=dp.loss_of(**loss, delta=request["delta"] if known is None else 0.0),
+            privacy_loss=dp.loss_of(**loss, delta=half if known is None else 0.0),
             split_evenly_over=1,
             margins=[dp.polars.Margin(by=keys, max_length=most, max_groups=most)],
         )
@@ -175,13 +193,17 @@ def opendp(request: Request) -> Callable[[Question], Ask]:
             asked = asked.with_keys(public)
         measurement = asked.resolve()
 
+        def clipped(value: float, column: str) -> float:
+            low, high = request["columns"][query["table"]][column]["between"]
+            return float(min(max(value, low), high))
+
         def run() -> list[Any]:
             found = measurement(frame).collect().to_dicts()
             cell = {
                 "count": lambda row, _: row["n"],
                 "persons": lambda row, _: row["n"],
                 "sum": lambda row, column: row[column],
-                "avg": lambda row, column: row[column] / max(row["n"], 1),
+                "avg": lambda row, column: clipped(row[column] / max(row["n"], 1), column),
             }
             return [
                 [*(row[key] for key in keys), *(cell[call](row, column) for call, column in query["aggregates"])]

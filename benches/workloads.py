@@ -97,9 +97,9 @@ def hits(rows: int, _: Path) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     connection.execute(
         f"""CREATE TABLE hits AS SELECT UserID, DATE '2013-07-01' + floor(31 * {uniform(1)})::INTEGER AS EventDate,
-        floor(pow(2000, {uniform(11, "UserID")}))::INTEGER AS RegionID, ({mixed(12, "UserID")} % 3)::INTEGER AS Sex,
-        ({mixed(13, "UserID")} % 5 = 0)::INTEGER AS IsMobile, [1920, 1366, 1280, 1024, 800][1 + ({mixed(14, "UserID")} % 5)::INTEGER] AS ResolutionWidth,
-        (18 + {mixed(15, "UserID")} % 60)::INTEGER AS Age, [0, 0, 0, 0, 0, 0, 0, 2, 3, 4][1 + ({mixed(6)} % 10)::INTEGER] AS AdvEngineID,
+        floor(pow(2000, {uniform(11, "UserID")}))::INTEGER AS RegionID, ['f', 'm', 'x'][1 + ({mixed(12, "UserID")} % 3)::INTEGER] AS Sex,
+        if({mixed(13, "UserID")} % 5 = 0, 'phone', 'desk') AS Device, [1920, 1366, 1280, 1024, 800][1 + ({mixed(14, "UserID")} % 5)::INTEGER] AS ResolutionWidth,
+        (18 + {mixed(15, "UserID")} % 60)::INTEGER AS Age, ['advert', 'mail', 'search', 'direct'][least(1 + ({mixed(6)} % 10)::INTEGER, 4)] AS Source,
         floor(30000 * pow({uniform(7)}, 4))::INTEGER AS FetchTiming,
         CASE WHEN {mixed(8)} % 4 = 0 THEN 'phrase ' || floor(pow(5000, {uniform(9)}))::INTEGER ELSE '' END AS SearchPhrase
         FROM (SELECT i, floor({persons} * pow({uniform(0)}, 1.5))::INTEGER AS UserID FROM range({rows}) t(i))"""
@@ -162,9 +162,9 @@ HITS = Workload(
             "person": "UserID",
             "columns": {
                 "EventDate": {"between": DAYS},
-                "Sex": {"in": [0, 1, 2]},
-                "IsMobile": {"in": [0, 1]},
-                "AdvEngineID": {"in": [0, 2, 3, 4]},
+                "Sex": {"in": ["f", "m", "x"]},
+                "Device": {"in": ["desk", "phone"]},
+                "Source": {"in": ["advert", "direct", "mail", "search"]},
                 "ResolutionWidth": {"between": [0, 4000]},
                 "Age": {"between": [0, 120]},
                 "FetchTiming": {"between": [0, 30_000]},
@@ -175,15 +175,15 @@ HITS = Workload(
     {"hits": "FROM hits"},
     lambda rows: (
         Query("count", "hits", (), (("count", "*"),), 150, 1),
-        Query("count of adverts", "hits", (), (("count", "*"),), 50, 1, "AdvEngineID <> 0"),
+        Query("count not direct", "hits", (), (("count", "*"),), 50, 1, "Source <> 'direct'"),
         Query("average width", "hits", (), (("avg", "ResolutionWidth"),), 150, 1),
         Query("users", "hits", (), (("persons", "UserID"),), 150, 1),
-        Query("count by engine", "hits", ("AdvEngineID",), (("count", "*"),), 150, 4),
+        Query("count by source", "hits", ("Source",), (("count", "*"),), 150, 4),
         Query("users by region", "hits", ("RegionID",), (("persons", "UserID"),), 150, 1),
         Query("count and sum by region", "hits", ("RegionID",), (("count", "*"), ("sum", "FetchTiming")), 150, 1),
         Query("count by phrase", "hits", ("SearchPhrase",), (("count", "*"),), 45, 30, "SearchPhrase <> ''"),
         Query("users by day", "hits", ("EventDate",), (("persons", "UserID"),), 150, 31),
-        Query("average age by sex", "hits", ("IsMobile", "Sex"), (("avg", "Age"),), 150, 1),
+        Query("average age by device and sex", "hits", ("Device", "Sex"), (("avg", "Age"),), 150, 1),
     ),
 )
 WORKLOADS = (EVENTS, TPC_H, HITS)
