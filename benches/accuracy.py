@@ -40,6 +40,7 @@ import dpsql
 HERE = Path(__file__).parent
 EPSILON, DELTA = 1.0, 1e-6
 LADDER = (0.125, 0.25, 0.5, 1.0, 2.0)  # times the declared limits
+FEW = 4  # groups, from which on more runs are not needed
 OURS = ("gdp", "pure", "chosen", "hindsight")
 
 
@@ -53,8 +54,12 @@ def rows_of(answer: list[Any], keys: int) -> dict[tuple[str, ...], list[float]]:
     }
 
 
-def error(exact: list[Any], answers: list[list[Any]], query: Query) -> list[float]:
-    """The root of the mean square of what each aggregate is off by."""
+Error = tuple[float, float]  # and its own standard error
+
+
+def error(exact: list[Any], answers: list[list[Any]], query: Query) -> list[Error]:
+    """The root of the mean square of what each aggregate is off by. Groups of one run share noise or bias only if limits bite, so
+    that the standard error takes all as independent."""
     keys, known, nothing = len(query.keys), rows_of(exact, len(query.keys)), [0.0] * len(query.aggregates)
     wrong: list[list[float]] = [[] for _ in query.aggregates]
     for answer in answers:
@@ -62,7 +67,11 @@ def error(exact: list[Any], answers: list[list[Any]], query: Query) -> list[floa
         for key, values in known.items():
             for i, value in enumerate(values):
                 wrong[i].append((found.get(key, nothing)[i] - value) ** 2)
-    return [math.sqrt(statistics.fmean(squares)) for squares in wrong]
+    found = []
+    for squares in wrong:
+        root = math.sqrt(statistics.fmean(squares))
+        found.append((root, statistics.stdev(squares) / math.sqrt(len(squares)) / (2 * root) if root else 0.0))
+    return found
 
 
 def ask(
@@ -73,6 +82,11 @@ def ask(
         del policy["defaults"]["max_rows_contributed"], policy["defaults"]["max_groups_contributed"]
     with dpsql.connect(owner, policy=policy, ledger=":memory:") as db:
         return [db.sql(query.sql, epsilon=EPSILON, delta=DELTA).fetchall() for _ in range(runs)]
+
+
+def times(runs: int, groups: int) -> int:
+    """Where there are few groups, more runs."""
+    return max(runs, FEW * runs // max(groups, 1))
 
 
 def choices(workload: Workload, query: Query) -> Iterator[Query]:
@@ -90,11 +104,11 @@ def choices(workload: Workload, query: Query) -> Iterator[Query]:
 
 def hindsight(
     owner: Any, workload: Workload, query: Query, exact: list[Any], runs: int, accounting: str
-) -> tuple[Query, list[float]]:
+) -> tuple[Query, list[Error]]:
     """The best of all that were tried, asked again: the least of several estimates alone would be too small."""
 
     def tried(limits: Query) -> float:
-        return error(exact, ask(owner, workload, limits, max(2, runs // 3), accounting), query)[-1]
+        return error(exact, ask(owner, workload, limits, max(2, runs // 4), accounting), query)[-1][0]
 
     best = min(dict.fromkeys(choices(workload, query)), key=tried)
     return best, error(exact, ask(owner, workload, best, runs, accounting), query)
@@ -148,24 +162,25 @@ def measure(workload: Workload, rows: int, runs: int, peers: dict[str, str]) -> 
     """For each query and aggregate the errors, or reasons, of all who are asked."""
     queries = workload.queries(rows)
     with TemporaryDirectory() as directory, workload.make(rows, Path(directory)) as owner:
+        exacts = {query.name: owner.execute(query.sql).fetchall() for query in queries}
+        repeats = {name: times(runs, len(exact)) for name, exact in exacts.items()}
         files = flatten(owner, workload, queries, Path(directory)) if peers else {}
         request = {
             "files": files,
             "person": workload.person,
             "columns": {table: workload.policy[table]["columns"] for table in files},
-            "queries": [asdict(query) | {"sql": query.sql} for query in queries],
+            "queries": [asdict(query) | {"sql": query.sql, "runs": repeats[query.name]} for query in queries],
             "epsilon": EPSILON,
             "delta": DELTA,
-            "runs": runs,
         }
         told = {peer: ask_peer(python, request | {"peer": peer}) for peer, python in peers.items()}
         for query in queries:
-            exact = owner.execute(query.sql).fetchall()
-            answers = {accounting: ask(owner, workload, query, runs, accounting) for accounting in ("gdp", "pure")}
+            exact, often = exacts[query.name], repeats[query.name]
+            answers = {accounting: ask(owner, workload, query, often, accounting) for accounting in ("gdp", "pure")}
             errors = {accounting: error(exact, found, query) for accounting, found in answers.items()}
             better = min(errors, key=lambda accounting: errors[accounting][-1])
-            errors["chosen"] = error(exact, ask(owner, workload, query, runs, better, declared=False), query)
-            best, errors["hindsight"] = hindsight(owner, workload, query, exact, runs, better)
+            errors["chosen"] = error(exact, ask(owner, workload, query, often, better, declared=False), query)
+            best, errors["hindsight"] = hindsight(owner, workload, query, exact, often, better)
             reasons = {}
             for peer, lines in told.items():
                 line = lines[query.name]
@@ -183,7 +198,8 @@ def measure(workload: Workload, rows: int, runs: int, peers: dict[str, str]) -> 
                     "column": column,
                     "groups": len(exact),
                     "shown": shown,
-                    "errors": {who: found[i] for who, found in errors.items()},
+                    "errors": {who: found[i][0] for who, found in errors.items()},
+                    "standard_errors": {who: found[i][1] for who, found in errors.items()},
                     "reasons": reasons,
                     "limits": [query.rows, query.groups],
                     "hindsight_limits": [best.rows, best.groups],
@@ -195,14 +211,14 @@ def short(value: float) -> str:
 
 
 def line(found: dict[str, Any], names: list[str]) -> str:
-    """The least error that is private stands in bold."""
-    errors = found["errors"]
-    private = [value for who, value in errors.items() if who != "hindsight"]
-    cells = [
-        f"**{short(errors[who])}**" if who != "hindsight" and errors.get(who) == min(private)
-        else short(errors[who]) if who in errors else "-"
-        for who in names
-    ]  # fmt: skip
+    """In bold the least error that is private, and those that differ from it by less than two standard errors."""
+    errors, spread = found["errors"], found["standard_errors"]
+    least = min((who for who in errors if who != "hindsight"), key=lambda who: errors[who])
+    cells = []
+    for who in names:
+        text = short(errors[who]) if who in errors else "-"
+        near = who in errors and errors[who] - errors[least] <= 2 * math.hypot(spread[who], spread[least])
+        cells.append(f"**{text}**" if near and who != "hindsight" else text)
     shown = f"{found['shown']:.0f} of {found['groups']}"
     return f"| {found['workload']}: {found['query']} | {shown} | {short(found['exact'])} | {' | '.join(cells)} |"
 
@@ -241,14 +257,14 @@ def main() -> None:
     size.add_argument("--quick", action="store_true", help="20,000 rows: end within a minute")
     size.add_argument("--full", action="store_true", help="10 million rows")
     size.add_argument("--rows", type=int, default=100_000, help="rows of each large table")
-    parser.add_argument("--runs", type=int, help="answers to each query")
+    parser.add_argument("--runs", type=int, help="answers to each query; more where it has fewer than four groups")
     parser.add_argument("--only", choices=[w.name for w in WORKLOADS], help="one of the three databases")
     parser.add_argument("--peers", nargs="+", default=[], metavar="PYTHON", help="interpreters that have peers")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     parser.add_argument("--plot", action="store_true", help="write benches/accuracy.png; needs matplotlib")
     options = parser.parse_args()
     rows = 20_000 if options.quick else 10_000_000 if options.full else options.rows
-    runs = options.runs or (2 if options.quick else 10)
+    runs = options.runs or (2 if options.quick else 5)
     peers = peers_of(options.peers)
     names = [*OURS, *peers]
     heads = [f"dpsql, {who}" if who in OURS else who for who in names]

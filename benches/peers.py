@@ -262,7 +262,7 @@ def main() -> None:
         found: dict[str, Any] = {"query": query["name"], "answers": [], "seconds": []}
         try:
             ask = prepare(query)
-            for _ in range(request["runs"]):
+            for _ in range(query["runs"]):
                 start = time.perf_counter()
                 answer = ask()
                 found["seconds"].append(time.perf_counter() - start)
