@@ -211,13 +211,15 @@ def short(value: float) -> str:
 
 
 def line(found: dict[str, Any], names: list[str]) -> str:
-    """In bold the least error that is private, and those that differ from it by less than two standard errors."""
+    """In bold the least error that is private, and those that differ from it by less than two standard errors (and by less than a
+    half: one run far off makes both large)."""
     errors, spread = found["errors"], found["standard_errors"]
     least = min((who for who in errors if who != "hindsight"), key=lambda who: errors[who])
     cells = []
     for who in names:
         text = short(errors[who]) if who in errors else "-"
-        near = who in errors and errors[who] - errors[least] <= 2 * math.hypot(spread[who], spread[least])
+        apart = errors[who] - errors[least] if who in errors else math.inf
+        near = apart <= min(2 * math.hypot(spread.get(who, 0), spread[least]), errors[least] / 2)
         cells.append(f"**{text}**" if near and who != "hindsight" else text)
     shown = f"{found['shown']:.0f} of {found['groups']}"
     return f"| {found['workload']}: {found['query']} | {shown} | {short(found['exact'])} | {' | '.join(cells)} |"
