@@ -282,7 +282,7 @@ def main() -> None:
         for who, reason in found["reasons"].items():
             print(f"{who} is left out of {found['workload']}: {found['query']}, as {reason}")
     if options.plot:
-        plot(results, names, f"{rows:,} rows, epsilon {EPSILON:g}, delta {DELTA:g}, {runs} runs")
+        plot(results, names, f"{rows:,} rows, epsilon {EPSILON:g}, delta {DELTA:g}, {runs} runs or more")
     if options.json:
         print(json.dumps({"rows": rows, "runs": runs, "results": results}))
 

@@ -267,7 +267,7 @@ def main() -> None:
                 answer = ask()
                 found["seconds"].append(time.perf_counter() - start)
                 found["answers"].append([[plain(cell) for cell in row] for row in answer])
-        except (Exception, BaseException) as error:
+        except BaseException as error:
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             found = {"query": query["name"], "reason": " ".join(str(error).split())[:200] or type(error).__name__}
