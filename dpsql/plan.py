@@ -302,6 +302,34 @@ Keys = PublicKeys | PrivateKeys
 
 
 @dataclass(frozen=True)
+class Block:
+    """A summand for the native form: its axes as (grid, degree); for each column the powers and the factor."""
+
+    kind: str
+    axes: tuple[tuple[int, int], ...]
+    columns: tuple[tuple[tuple[int, ...], int], ...]
+    coarse: int
+    weight: int
+    whole: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the native form of the limit pass is told: the numbers that stand in the SQL of the other. Made in `limit`."""
+
+    rows: str  # SQL for each row's person, keys and values
+    declared: str  # and for all public keys in order, "" without any
+    keys: int
+    private: bool
+    norm: int
+    max_rows: int
+    max_groups: int
+    in_groups: int
+    blocks: tuple[Block, ...]
+    names: tuple[str, ...]  # of the columns of integers
+
+
+@dataclass(frozen=True)
 class Output:
     """A column of the answer; `expression` has aggregates for leaves where it was computed from released sums."""
 
@@ -336,6 +364,15 @@ class Plan:
     # Queries over earlier releases of the statement, whose values this one is made with, and how. It is made with samples here.
     waits: tuple[str, ...] = ()
     given: Callable[[tuple[tuple[Value, ...], ...]], Plan] | None = field(default=None, repr=False, compare=False)
+    # What runs in place of `inner`: rows from the engine, limited and added up natively. None: `inner` itself runs.
+    limits: Limits | None = None
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        """The queries whose results are released."""
+        if self.limits is None:
+            return (self.inner,)
+        return tuple(filter(None, (self.limits.rows, self.limits.declared)))
 
     @property
     def parts(self) -> tuple[Plan, ...]:

@@ -291,7 +291,10 @@ class Session:
 
     def _confirm(self, plan: Plan | Program) -> None:
         """Let both engines see what would run, so that what cannot is refused before anything is charged."""
-        texts = (plan.outer, *(text for part in plan.parts for text in (part.inner, part.outer, part.climb)))
+        texts = (
+            plan.outer,
+            *(text for part in plan.parts for text in (*part.exact, part.inner, part.outer, part.climb)),
+        )
         if texts in self._confirmed:
             return
         for part in plan.parts:
@@ -391,7 +394,7 @@ def noisy(plan: Plan, snapshot: Snapshot) -> tuple[Plan, Noisy | None, tuple[int
         if chosen is None:
             return None
         plan, rungs = plan.then(chosen), chosen
-    found = interruptible(lambda: release(plan, snapshot.run(plan.inner)), snapshot.interrupt)
+    found = interruptible(lambda: release(plan, *map(snapshot.run, plan.exact)), snapshot.interrupt)
     return None if found is None else (plan, found, rungs)
 
 

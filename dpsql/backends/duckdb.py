@@ -297,6 +297,10 @@ class Shadow:
         Checked: test_backends
         """
         expected = {plan.inner: plan.keys.count if isinstance(plan.keys, PublicKeys) else 0}
+        if plan.limits is not None:
+            expected[plan.limits.rows] = 0
+            if isinstance(plan.keys, PublicKeys) and plan.limits.declared:
+                expected[plan.limits.declared] = plan.keys.count
         if plan.climb:
             expected[plan.climb] = sum(len(unknown.rungs) for unknown in plan.unknowns)
         if isinstance(plan.keys, PublicKeys):

@@ -120,6 +120,7 @@ def allot(
         ladder,
         climbed.query.sql("duckdb", comments=False, copy=False) if climbed.query is not None else "",
         sampled,
+        limits=limited.limits,
     )
 
 

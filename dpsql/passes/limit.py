@@ -16,7 +16,7 @@ from dpsql.algebra import Column, Expr, identifier, name, total
 from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Catalog, Type
 from dpsql.functions import cast, to_type
 from dpsql.passes.split import Split, domain_of
-from dpsql.plan import Axis, PrivateKeys, PublicKeys, Summand, Unknown
+from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, Summand, Unknown
 from dpsql.relations import Filter, Relation, select, steady
 
 LONGEST = 1024  # bytes of a text that is a private key
@@ -32,6 +32,7 @@ class Limited:
     unknowns: tuple[Unknown, ...]
     norm: int
     notes: tuple[str, ...]
+    limits: Limits | None
 
 
 def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
@@ -83,7 +84,8 @@ def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
         s.weight * (root_of(in_groups, norm) if s.kind == "persons" else max_rows) for s in split.summands
     )
     inner = query(split, max_rows, max_groups, in_groups, norm)
-    return Limited(split, max_rows, max_groups, sensitivities, inner, unknowns, norm, tuple(notes))
+    limits = natively(split, max_rows, max_groups, in_groups, norm)
+    return Limited(split, max_rows, max_groups, sensitivities, inner, unknowns, norm, tuple(notes), limits)
 
 
 def root_of(groups: int, norm: int) -> Fraction:
@@ -92,6 +94,82 @@ def root_of(groups: int, norm: int) -> Fraction:
     if norm == 1 or exact * exact == groups:
         return Fraction(groups if norm == 1 else exact)
     return Fraction(math.isqrt(groups * 10**24) + 1, 10**12)
+
+
+WIDEST = 36  # columns of the native form
+FINEST = 2**53  # grids of it
+
+
+def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: int) -> Limits | None:
+    """The same pass for `rust/limit`: the engine gives `rows`, and the rest is done there. None if only SQL can.
+
+    Needs:   the split of which `query` makes SQL, and the same limits
+    Gives:   what `limit_and_add_noise` needs to find the rows of `inner`, number for number
+    Proof:   `rows` is the step of that name with values still to be clipped, which is one comparison; for private keys it
+             has the engine's own hash of the pair, so that both forms rank alike. The other steps are the same integer
+             arithmetic on the same numbers (rust/limit). Which form runs depends on the text and on types alone
+    Checked: test_lemmas (both forms), test_limit
+    """
+    summands, keys = split.summands, [column[0] for column in split.keys.columns]
+    blocks = tuple(
+        Block(
+            s.kind,
+            tuple((axis.grid, axis.degree) for axis in s.axes),
+            tuple((index, s.factor(index)) for index in s.indices),
+            s.coarse,
+            s.weight,
+            shared(s.weight, in_groups),
+        )
+        for s in summands
+    )
+    types = {column[1].kind for column in split.keys.columns}
+    if (
+        (not summands and isinstance(split.keys, PublicKeys))
+        or any(s.kind == "values" for s in summands)
+        or types - {"BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP"}
+        or sum(len(block.columns) for block in blocks) > WIDEST
+        or any(axis.grid > FINEST for s in summands for axis in s.axes)
+    ):
+        return None
+    private = isinstance(split.keys, PrivateKeys)
+    cells = (
+        (
+            row_value(axis)
+            if axis.degree
+            else exp.Not(this=exp.Paren(this=exp.Is(this=total(axis.value), expression=exp.Null())))
+        ).as_(x, quoted=True)
+        for i, s in enumerate(summands)
+        for x, axis in zip(inputs(i), s.axes, strict=False)
+    )
+    rows, declared = rows_of(split, *cells), ""
+    if private:
+        pair = [name(word) for word in ("person", *keys)]
+        hash_ = exp.Anonymous(this="hash", expressions=pair).as_("hash", quoted=True)
+        values = (name(x) for i, s in enumerate(summands) for x, _ in zip(inputs(i), s.axes, strict=False))
+        rows = with_steps(exp.select(*pair, hash_, *values).from_(step("rows")), [("rows", rows)])
+    elif keys:
+        assert isinstance(split.keys, PublicKeys)
+        order = exp.Ordered(this=name("row"), desc=False, nulls_first=False)
+        known = exp.select(*(name(key) for key in keys)).from_(split.keys.select().subquery(identifier("keys")))
+        declared = known.order_by(order).sql("duckdb", comments=False)
+    names = [c for i, s in enumerate(summands) for c in s.columns(i)]
+    return Limits(
+        rows.sql("duckdb", comments=False),
+        declared,
+        len(keys),
+        private,
+        norm,
+        max_rows,
+        max_groups,
+        in_groups,
+        blocks,
+        (*(["persons"] if private else []), *names),
+    )
+
+
+def shared(weight: int, most: int) -> float:
+    """What a person counts in all groups together, in L2, if she is in too many."""
+    return weight * math.sqrt(most) * (1 - 2**-40)
 
 
 def declared_limit(split: Split, catalog: Catalog) -> int | None:
@@ -378,7 +456,7 @@ def once(column: str, groups: str, weight: int, most: int, norm: int) -> exp.Exp
     if norm == 1:
         less: exp.Expr = exp.IntDiv(this=number(weight * most), expression=name(groups))
     else:
-        whole = algebra.literal(Fraction(weight * math.sqrt(most) * (1 - 2**-40)), DOUBLE)
+        whole = algebra.literal(Fraction(shared(weight, most)), DOUBLE)
         root = exp.Sqrt(this=cast(name(groups), HUGEINT, DOUBLE))
         less = cast(exp.Floor(this=exp.Div(this=whole, expression=root, typed=False, safe=False)), DOUBLE, HUGEINT)
     arms = [
