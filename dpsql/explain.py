@@ -116,7 +116,11 @@ def release(plan: Plan) -> Iterator[str]:
 
 def queries(plan: Plan) -> Iterator[str]:
     first = ["first", f"  {plan.climb}"] if plan.then is not None else []
-    yield from (*first, "inner", f"  {plan.inner}", "outer", f"  {plan.outer}")
+    if plan.limits is None:
+        yield from (*first, "inner", f"  {plan.inner}", "outer", f"  {plan.outer}")
+    else:
+        yield from (*first, "inner", f"  {plan.limits.rows}", "limited and added up natively, as by")
+        yield from (f"  {plan.inner}", "outer", f"  {plan.outer}")
 
 
 def described(summand: Summand) -> tuple[str, str]:

@@ -16,14 +16,13 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
 import shop
 import spec
+from forms import by_sql, natively, same
 from sqlglot import exp
 
 from dpsql import compile as compiler
-from dpsql._native import limit_and_add_noise
 from dpsql.backends import DuckDB
 from dpsql.catalog import Catalog, build, read_policy
 from dpsql.compile import compile, release
@@ -166,31 +165,13 @@ def bag(sql: str) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(map(repr, row)) for row in engine().execute(sql).fetchall())
 
 
-def natively(plan: Plan) -> list[tuple[Any, ...]]:
-    """What the native form gives, with so little noise that there is none, and all keys."""
-    assert plan.limits is not None
-    streams = [engine().sql(sql) for sql in (plan.limits.rows, plan.limits.declared) if sql]
-    declared = streams[1] if len(streams) > 1 else None
-    scales = [2.0**-200] * len(plan.noise)
-    noisy = limit_and_add_noise(streams[0], declared, plan.limits, "laplace", scales, 0 if plan.threshold else None)
-    table = pa.table(noisy)
-    assert table.column_names[-len(plan.noise) :] == list(plan.noise)
-    columns = [column.to_pylist() for column in table.columns]
-    whole = len(columns) - len(plan.noise)
-    return list(zip(*columns[:whole], *([int(cell) for cell in column] for column in columns[whole:]), strict=True))
-
-
 def exact(plan: Plan) -> dict[tuple[Any, ...], tuple[int, ...]]:
     """The integers that are noised, by key: the number of a public key, the text of a private one."""
     if not plan.noise:
         return {}
     rows = engine().execute(plan.inner).fetchall()
     if plan.limits is not None:  # what runs gives the same
-        native = natively(plan)
-        if isinstance(plan.keys, PublicKeys):
-            assert native == rows, plan.inner
-        else:
-            assert sorted(map(repr, native)) == sorted(map(repr, rows)), plan.inner
+        assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.keys, PublicKeys)), plan.inner
     width = len(rows[0]) - len(plan.noise) if rows else 0
     if isinstance(plan.keys, PublicKeys):
         assert len(rows) == plan.keys.count and width == 0

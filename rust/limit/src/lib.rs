@@ -11,13 +11,14 @@
 //!
 //! Nothing depends on threads or on the order of rows: all sums are of integers, and ties are broken by the keys' values.
 //!
-//! Memory: a part is merged when it has four times as many records as it had pairs after the last time, or half a
-//! megabyte; a record has 16 bytes, 8 more for private keys and 8 more for each column that is not COUNT(*). So there are at
-//! most 64 bytes for each pair of a person and a key in a count, 128 in a sum; 128 megabytes are always allowed.
+//! Memory: a record has 8 bytes, 8 more for private keys and 8 more for each column that is not COUNT(*). A part is merged
+//! when it has four times as many records as it had pairs the last time (twice from 24 bytes on), or a megabyte. So
+//! there are at most 32 bytes for each pair of a person and a key in a count, 64 with private keys or in a sum; one
+//! more record for each 255 rows of a pair; and 256 megabytes are always allowed.
 //!
-//! Sizes: a row adds at most 2^36 to a column, a person has fewer than 2^50 rows, so her sums stay below 2^86; times
-//! factor and `max_rows`, which are below 2^31 each at worst, below 2^127 as in SQL. A record has words: two that
-//! together would not fit are not merged, and are added as u128 when the person is limited.
+//! Sizes: a row adds at most 2^36 to a column, a person has fewer than 2^50 rows, so her sums stay below 2^86, and times
+//! the factor and `max_rows` below 2^127, as in SQL. A record has words: two that together would not fit are not merged,
+//! and are added as u128 when the person is limited. More than 2^28 keys are an error.
 
 mod codes;
 mod measure;
@@ -28,17 +29,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use arrow_array::{ArrayRef, Decimal128Array, RecordBatch, RecordBatchReader};
+use arrow_array::{ArrayRef, Decimal128Array, RecordBatch, RecordBatchReader, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 use arrow_select::filter::filter_record_batch;
 
 use codes::Codes;
 use measure::Measures;
-use parts::{Part, Scratch, split};
+use parts::{PERSONS, Part, Scratch, split};
 use person::Totals;
 
 /// Rows that are worked on at a time: what they need stays near the processor.
-const SLICE: usize = 1 << 15;
+const SLICE: usize = 1 << 14;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -124,16 +125,14 @@ pub fn limit(
     declared: Option<&RecordBatch>,
     rows: impl RecordBatchReader + Send,
 ) -> Result<RecordBatch, Error> {
-    match 2 + usize::from(limits.private) + Measures::new(limits).words() {
-        ..=2 => run::<2>(limits, declared, rows),
+    match 1 + usize::from(limits.private) + Measures::new(limits).words() {
+        1 => run::<1>(limits, declared, rows),
+        2 => run::<2>(limits, declared, rows),
         3 => run::<3>(limits, declared, rows),
         4 => run::<4>(limits, declared, rows),
-        5 => run::<5>(limits, declared, rows),
-        6 => run::<6>(limits, declared, rows),
-        7..=8 => run::<8>(limits, declared, rows),
-        9..=12 => run::<12>(limits, declared, rows),
-        13..=20 => run::<20>(limits, declared, rows),
-        21..=40 => run::<40>(limits, declared, rows),
+        5..=8 => run::<8>(limits, declared, rows),
+        9..=16 => run::<16>(limits, declared, rows),
+        17..=40 => run::<40>(limits, declared, rows),
         _ => Err(Error::Columns),
     }
 }
@@ -170,10 +169,9 @@ fn run<const W: usize>(
         }
         _ => 1,
     };
-    let direct = codes::integers(&arrow_array::new_empty_array(schema.field(0).data_type()));
-    let persons = direct.is_none().then(|| Codes::new(1, false));
+    let persons = Codes::new(1, false);
     let parts = Part::<W>::all();
-    take_in(rows, limits, &measures, persons.as_ref(), &keys, &parts)?;
+    take_in(rows, limits, &measures, &persons, &keys, &parts)?;
 
     let mut columns = keys.rows()?;
     if limits.private && columns.is_empty() {
@@ -213,7 +211,7 @@ fn take_in<const W: usize>(
     mut rows: impl RecordBatchReader + Send,
     limits: &Limits,
     measures: &Measures,
-    persons: Option<&Codes>,
+    persons: &Codes,
     keys: &Codes,
     parts: &[Mutex<Part<W>>],
 ) -> Result<(), Error> {
@@ -239,20 +237,32 @@ fn take_in<const W: usize>(
                 if columns[0].null_count() != 0 {
                     return Err(Error::Null);
                 }
-                let person = match persons {
-                    None => codes::integers(&columns[0]).ok_or(Error::Type)?,
-                    Some(codes) => {
-                        codes.of(&columns[..1], rows)?.into_iter().map(u64::from).collect()
-                    }
-                };
+                let person = persons_of(&columns[0], persons)?;
                 let key = keys.of(&columns[1..=limits.keys], rows)?;
                 let words = measures.of(&columns[1 + limits.keys..])?;
-                let first = 2 + usize::from(limits.private);
-                split(&person, &key, &words, parts, (keys.count(), first), &mut scratch);
+                let first = 1 + usize::from(limits.private);
+                split(&person, &key, &words, parts, (keys.count(), first), &mut scratch)?;
             }
         }
     };
     in_threads(if few { 1 } else { cores() }, take).map(|_| ())
+}
+
+/// Numbers for persons: whole numbers that are not large are their own, and all others get those above.
+fn persons_of(column: &ArrayRef, codes: &Codes) -> Result<Vec<u64>, Error> {
+    const DIRECT: u64 = PERSONS / 2;
+    let Some(mut numbers) = codes::integers(column) else {
+        let found = codes.of(std::slice::from_ref(column), column.len())?;
+        return Ok(found.into_iter().map(u64::from).collect());
+    };
+    if numbers.iter().copied().max() >= Some(DIRECT) {
+        let large = UInt64Array::from_iter_values(numbers.iter().copied().filter(|n| *n >= DIRECT));
+        let mut found = codes.of(&[Arc::new(large)], 0)?.into_iter();
+        for number in numbers.iter_mut().filter(|number| **number >= DIRECT) {
+            *number = DIRECT + u64::from(found.next().expect("there is one for each"));
+        }
+    }
+    Ok(numbers)
 }
 
 fn table(

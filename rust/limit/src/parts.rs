@@ -2,37 +2,46 @@
 
 use std::sync::Mutex;
 
-use crate::lock;
+use crate::{Error, lock};
 
-const PARTS: usize = 1 << BITS;
-const BITS: u32 = 8;
+/// Persons have numbers below this, keys have numbers below that, and a record stands for so many rows at the most.
+pub const PERSONS: u64 = 1 << 36;
+pub const KEYS: usize = 1 << 28;
+const ROWS: u64 = (1 << 8) - 1;
+
+const PARTS: usize = 1 << 8;
 /// Bytes of records up to which a part is not merged.
-const LEAST: usize = 1 << 19;
-/// How many times as many records as pairs there may be.
-const MORE: usize = 4;
+const LEAST: usize = 1 << 20;
 /// Records that are allocated at once at the most.
 const CHUNK: usize = 1 << 13;
 
-/// A person, a key below and a number of rows above, and what these add: a hash if keys are private, and measures.
+/// First the person's number within her part, the key and the number of rows: 28, 28 and 8 bits. Then what these rows
+/// add: a hash if keys are private, which is the same for all of a pair, and measures.
 pub type Record<const W: usize> = [u64; W];
 
-#[allow(clippy::cast_possible_truncation)] // the lower half
-pub fn key_of<const W: usize>(record: &Record<W>) -> u32 {
-    record[1] as u32
+fn person_of<const W: usize>(record: &Record<W>) -> u64 {
+    record[0] >> 36
+}
+
+#[allow(clippy::cast_possible_truncation)] // 28 bits
+pub fn key_of<const W: usize>(record: &Record<W>) -> usize {
+    (record[0] >> 8) as usize & (KEYS - 1)
 }
 
 pub fn rows_of<const W: usize>(record: &Record<W>) -> u64 {
-    record[1] >> 32
+    record[0] & ROWS
 }
 
-/// A number whose upper bits depend on all of the person. A poor choice of persons makes it slow, not wrong.
-fn mix(person: u64) -> u64 {
-    (person ^ person >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+/// A number whose upper bits depend on all the others. A poor choice of persons makes it slow, not wrong.
+fn mix(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-#[allow(clippy::cast_possible_truncation)] // few bits are left
-fn part_of(person: u64) -> usize {
-    (mix(person) >> (64 - BITS)) as usize
+/// The part of a person and her number in it: from both the person can be told.
+#[allow(clippy::cast_possible_truncation)] // 8 bits
+fn place_of(person: u64) -> (u8, u64) {
+    let number = person >> 8;
+    (person as u8 ^ (mix(number) >> 56) as u8, number)
 }
 
 pub struct Part<const W: usize> {
@@ -52,11 +61,12 @@ pub struct Scratch<const W: usize> {
     records: Vec<Record<W>>,
     starts: Vec<u32>,
     slots: Vec<u32>,
+    rows: Vec<(u8, u64)>,
 }
 
 impl<const W: usize> Scratch<W> {
     pub fn new() -> Self {
-        Self { records: Vec::new(), starts: Vec::new(), slots: Vec::new() }
+        Self { records: Vec::new(), starts: Vec::new(), slots: Vec::new(), rows: Vec::new() }
     }
 }
 
@@ -85,15 +95,36 @@ impl<const W: usize> Part<W> {
 
     /// Calls `each` with all records of a person, for one person after the other.
     pub fn by_person(self, scratch: &mut Scratch<W>, mut each: impl FnMut(&[Record<W>])) {
-        // Counting sort by so many bits that few persons have the same, and then by person where they have.
+        let last = self.chunks.iter().flatten().map(person_of).max().unwrap_or(0);
         let bits = (self.records / 8).max(1).ilog2().min(16);
-        #[allow(clippy::cast_possible_truncation)] // few bits are left
-        let place = |record: &Record<W>| {
-            ((mix(record[0]) << BITS).checked_shr(64 - bits).unwrap_or(0)) as usize
-        };
+        if last < 4 * self.records as u64 + 256 {
+            #[allow(clippy::cast_possible_truncation)] // it is small
+            let place = |record: &Record<W>| person_of(record) as usize;
+            self.sort(scratch, place(&[last << 36; W]) + 1, place, |same, _| each(same));
+        } else {
+            // By so many bits that few persons have the same, and then by person where they have.
+            #[allow(clippy::cast_possible_truncation)] // few bits are left
+            let place =
+                |record: &Record<W>| (mix(person_of(record)) >> 40 & ((1 << bits) - 1)) as usize;
+            self.sort(scratch, 1 << bits, place, |same, _| {
+                same.sort_unstable_by_key(person_of);
+                same.chunk_by(|left, right| person_of(left) == person_of(right))
+                    .for_each(&mut each);
+            });
+        }
+    }
+
+    /// Calls `each` with all records that have the same place.
+    fn sort(
+        self,
+        scratch: &mut Scratch<W>,
+        places: usize,
+        place: impl Fn(&Record<W>) -> usize,
+        mut each: impl FnMut(&mut [Record<W>], usize),
+    ) {
         let starts = &mut scratch.starts;
         starts.clear();
-        starts.resize((1 << bits) + 1, 0);
+        starts.resize(places + 1, 0);
         for record in self.chunks.iter().flatten() {
             starts[place(record) + 1] += 1;
         }
@@ -101,7 +132,7 @@ impl<const W: usize> Part<W> {
             starts[i] += starts[i - 1];
         }
         let sorted = &mut scratch.records;
-        sorted.resize(self.records, [0; W]);
+        sorted.resize(self.records.max(sorted.len()), [0; W]);
         for chunk in self.chunks {
             for record in &chunk {
                 let start = &mut starts[place(record)];
@@ -110,20 +141,16 @@ impl<const W: usize> Part<W> {
             }
         }
         let mut from = 0;
-        for end in &starts[..1 << bits] {
-            let same = &mut sorted[from..*end as usize];
-            from = *end as usize;
-            let Some(first) = same.first() else { continue };
-            if same.iter().all(|record| record[0] == first[0]) {
-                each(same);
-            } else {
-                same.sort_unstable_by_key(|record| record[0]);
-                same.chunk_by(|left, right| left[0] == right[0]).for_each(&mut each);
+        for (i, end) in starts[..places].iter().enumerate() {
+            let end = *end as usize;
+            if from < end {
+                each(&mut sorted[from..end], i);
             }
+            from = end;
         }
     }
 
-    /// One record for each person and key, unless its words would not hold the sums.
+    /// One record for each person and key, unless it could not hold the sums.
     fn merge(&mut self, keys: usize, first: usize, scratch: &mut Scratch<W>) {
         let part = std::mem::take(self);
         let mut slots = std::mem::take(&mut scratch.slots);
@@ -132,32 +159,33 @@ impl<const W: usize> Part<W> {
         part.by_person(scratch, |records| {
             pairs.clear();
             for record in records {
-                let slot = &mut slots[key_of(record) as usize];
+                let slot = &mut slots[key_of(record)];
                 if let Some(pair) = slot.checked_sub(1).map(|slot| &mut pairs[slot as usize])
                     && let Some(sum) = added(pair, record, first)
                 {
                     *pair = sum;
                 } else {
                     pairs.push(*record);
-                    *slot = u32::try_from(pairs.len())
-                        .expect("keys are fewer, and sums that large are few");
+                    *slot = u32::try_from(pairs.len()).expect("a part has fewer records");
                 }
             }
             for pair in &pairs {
-                slots[key_of(pair) as usize] = 0;
+                slots[key_of(pair)] = 0;
             }
             self.append(&pairs);
         });
         scratch.slots = slots;
-        self.most = (MORE * self.records).max(LEAST / size_of::<Record<W>>());
+        self.most = self.most.max((8 / W).clamp(2, 4) * self.records);
     }
 }
 
-/// Two records of the same person and key as one, if its words are large enough; measures begin at `first`.
+/// Two records of the same person and key as one, if it can hold the sums; measures begin at `first`.
 fn added<const W: usize>(pair: &Record<W>, more: &Record<W>, first: usize) -> Option<Record<W>> {
+    if rows_of(pair) + rows_of(more) > ROWS {
+        return None;
+    }
     let mut sum = *pair;
-    let rows = u32::try_from(rows_of(pair) + rows_of(more)).ok()?;
-    sum[1] = u64::from(rows) << 32 | u64::from(key_of(pair));
+    sum[0] += rows_of(more);
     for (word, more) in sum[first..].iter_mut().zip(&more[first..]) {
         *word = word.checked_add(*more)?;
     }
@@ -172,36 +200,43 @@ pub fn split<const W: usize>(
     parts: &[Mutex<Part<W>>],
     (count, first): (usize, usize), // of keys; of measures
     scratch: &mut Scratch<W>,
-) {
-    let mut starts = [0_usize; PARTS + 1];
-    for person in persons {
-        starts[part_of(*person) + 1] += 1;
+) -> Result<(), Error> {
+    if count > KEYS || persons.iter().copied().max() >= Some(PERSONS) {
+        return Err(Error::Size);
     }
+    let mut rows = std::mem::take(&mut scratch.rows);
+    rows.clear();
+    let mut starts = [0_usize; PARTS + 1];
+    rows.extend(persons.iter().zip(keys).map(|(person, key)| {
+        let (part, number) = place_of(*person);
+        starts[usize::from(part) + 1] += 1;
+        (part, number << 36 | u64::from(*key) << 8 | 1)
+    }));
     for i in 0..PARTS {
         starts[i + 1] += starts[i];
     }
     let mut records = std::mem::take(&mut scratch.records);
     records.resize(persons.len().max(records.len()), [0; W]);
     let mut ends = starts;
-    for (row, (person, key)) in persons.iter().zip(keys).enumerate() {
-        let end = &mut ends[part_of(*person)];
+    for (row, (part, head)) in rows.iter().enumerate() {
+        let end = &mut ends[usize::from(*part)];
         let record = &mut records[*end];
-        record[0] = *person;
-        record[1] = 1 << 32 | u64::from(*key);
-        for (word, column) in record[2..].iter_mut().zip(words) {
+        record[0] = *head;
+        for (word, column) in record[1..].iter_mut().zip(words) {
             *word = column[row];
         }
         *end += 1;
     }
+    scratch.rows = rows;
     for (i, part) in parts.iter().enumerate() {
-        if starts[i] == starts[i + 1] {
-            continue;
-        }
-        let mut part = lock(part);
-        part.append(&records[starts[i]..starts[i + 1]]);
-        if part.records > part.most {
-            part.merge(count, first, scratch);
+        if starts[i] < starts[i + 1] {
+            let mut part = lock(part);
+            part.append(&records[starts[i]..starts[i + 1]]);
+            if part.records > part.most {
+                part.merge(count, first, scratch);
+            }
         }
     }
     scratch.records = records;
+    Ok(())
 }

@@ -18,7 +18,8 @@ pub struct Totals<'a> {
     keys: &'a [ArrayRef],
     columns: Vec<Column>,
     words: usize,
-    within: u128,
+    within: u128, // the size up to which nothing is scaled
+    once: bool,   // whether there are blocks of persons
     sums: Vec<i128>,
     // Of the person at hand: for each key one more than the place of her pair, and zero if there is none.
     slots: Vec<u32>,
@@ -31,6 +32,7 @@ struct Column {
     source: Source,
     block: usize,
     factor: u128,
+    most: u128, // times `max_rows`
 }
 
 #[derive(Clone, Copy)]
@@ -51,13 +53,19 @@ impl<'a> Totals<'a> {
         let blocks = limits.blocks.iter().enumerate();
         let factors = blocks.flat_map(|(i, block)| block.columns.iter().map(move |c| (i, c.1)));
         let columns = measures.sources().into_iter().zip(factors);
-        let columns = columns.map(|(source, (block, factor))| Column { source, block, factor });
+        let columns = columns.map(|(source, (block, factor))| Column {
+            source,
+            block,
+            factor,
+            most: factor * limits.max_rows,
+        });
         Self {
             limits,
             keys,
             columns: columns.collect(),
             words: measures.words(),
             within: limits.max_rows.pow(limits.norm),
+            once: limits.blocks.iter().any(|block| block.kind == Kind::Persons),
             sums: vec![0; width(limits) * count],
             slots: vec![0; count],
             pairs: Vec::new(),
@@ -81,11 +89,13 @@ impl<'a> Totals<'a> {
             });
             self.pairs.truncate(self.limits.max_groups);
         }
-        let square = |rows: u64| u128::from(rows).pow(self.limits.norm);
-        let size: u128 = self.pairs.iter().map(|pair| square(pair.rows)).sum();
-        self.count_groups();
+        let power = |rows: u128| if self.limits.norm == 2 { rows * rows } else { rows };
+        let size: u128 = self.pairs.iter().map(|pair| power(u128::from(pair.rows))).sum();
+        if self.once {
+            self.count_groups();
+        }
         let (width, within) = (width(self.limits), size <= self.within);
-        let root = if within { 1 } else { root(size, self.limits.norm) };
+        let root = Divisor::new(if within { 1 } else { root(size, self.limits.norm) });
         for pair in &self.pairs {
             let mut place = pair.key as usize * width;
             if self.limits.private {
@@ -97,7 +107,7 @@ impl<'a> Totals<'a> {
                 let block = &self.limits.blocks[column.block];
                 let cell = match block.kind {
                     Kind::Rows if within => value * column.factor,
-                    Kind::Rows => divided(value * column.factor * self.limits.max_rows, root),
+                    Kind::Rows => root.scaled(value, column.most),
                     Kind::Persons if value == 0 => 0,
                     Kind::Persons => once(
                         self.groups[column.block],
@@ -116,14 +126,15 @@ impl<'a> Totals<'a> {
     fn gather<const W: usize>(&mut self, records: &[Record<W>]) {
         self.pairs.clear();
         self.cells.clear();
-        let first = 2 + usize::from(self.limits.private);
+        let first = 1 + usize::from(self.limits.private);
         for record in records {
-            let slot = &mut self.slots[key_of(record) as usize];
+            let slot = &mut self.slots[key_of(record)];
             let measures = &record[first.min(W)..(first + self.words).min(W)];
             if *slot == 0 {
                 let place = u32::try_from(self.cells.len()).expect("pairs and columns are few");
-                let hash = if self.limits.private { record[W.min(3) - 1] } else { 0 };
-                self.pairs.push(Pair { key: key_of(record), place, rows: rows_of(record), hash });
+                let hash = if self.limits.private { record[W.min(2) - 1] } else { 0 };
+                let key = u32::try_from(key_of(record)).expect("it has 28 bits");
+                self.pairs.push(Pair { key, place, rows: rows_of(record), hash });
                 self.cells.extend(measures.iter().map(|word| u128::from(*word)));
                 *slot = u32::try_from(self.pairs.len()).expect("there are fewer than 2^32 keys");
             } else {
@@ -158,11 +169,31 @@ fn value(source: Source, pair: &Pair, cells: &[u128]) -> u128 {
     }
 }
 
-/// Rounded down; words are divided many times faster.
-fn divided(over: u128, under: u128) -> u128 {
-    match (u64::try_from(over), u64::try_from(under)) {
-        (Ok(over), Ok(under)) => u128::from(over / under),
-        _ => over / under,
+/// A number by which many are divided.
+struct Divisor {
+    by: u128,
+    inverse: Option<(u64, u64)>, // the number, and 2^64 over it rounded down
+}
+
+impl Divisor {
+    fn new(by: u128) -> Self {
+        Self { by, inverse: u64::try_from(by).ok().map(|by| (by, u64::MAX / by)) }
+    }
+
+    /// value * over / by, rounded down.
+    fn scaled(&self, value: u128, over: u128) -> u128 {
+        if let (Some((by, inverse)), Ok(value), Ok(over)) =
+            (self.inverse, u64::try_from(value), u64::try_from(over))
+            && let Some(product) = value.checked_mul(over)
+        {
+            // Below by less than 2: both roundings lose less than one.
+            let mut quotient = ((u128::from(product) * u128::from(inverse)) >> 64) as u64;
+            while product - quotient * by >= by {
+                quotient += 1;
+            }
+            return u128::from(quotient);
+        }
+        value * over / self.by
     }
 }
 
