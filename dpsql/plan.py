@@ -275,8 +275,8 @@ class PublicKeys:
                 this=algebra.identifier(f"d{index}"), columns=[algebra.identifier(c) for c in ("i", column)]
             )
             table = exp.Values(expressions=rows, alias=alias)
-            query = query.from_(table) if index == 0 else query.join(table, join_type="cross")
-            query = query.select(algebra.name(column, f"d{index}"))
+            query = query.from_(table, copy=False) if index == 0 else query.join(table, join_type="cross", copy=False)
+            query = query.select(algebra.name(column, f"d{index}"), copy=False)
             place: exp.Expr = algebra.name("i", f"d{index}")
             row = (
                 place
@@ -287,7 +287,7 @@ class PublicKeys:
                 )
             )
         assert row is not None
-        return query.select(row.as_("row", quoted=True))
+        return query.select(row.as_("row", quoted=True), copy=False)
 
 
 def typed(value: Value, type_: Type) -> exp.Expr:

@@ -146,15 +146,16 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
         pair = [name(word) for word in ("person", *keys)]
         hash_ = exp.Anonymous(this="hash", expressions=pair).as_("hash", quoted=True)
         values = (name(x) for i, s in enumerate(summands) for x, _ in zip(inputs(i), s.axes, strict=False))
-        rows = with_steps(exp.select(*pair, hash_, *values).from_(step("rows")), [("rows", rows)])
+        rows = with_steps(exp.select(*pair, hash_, *values).from_(step("rows"), copy=False), [("rows", rows)])
     elif keys:
         assert isinstance(split.keys, PublicKeys)
         order = exp.Ordered(this=name("row"), desc=False, nulls_first=False)
-        known = exp.select(*(name(key) for key in keys)).from_(split.keys.select().subquery(identifier("keys")))
-        declared = known.order_by(order).sql("duckdb", comments=False)
+        table = split.keys.select().subquery(identifier("keys"), copy=False)
+        known = exp.select(*(name(key) for key in keys)).from_(table, copy=False).order_by(order, copy=False)
+        declared = known.sql("duckdb", comments=False, copy=False)
     names = [c for i, s in enumerate(summands) for c in s.columns(i)]
     return Limits(
-        rows.sql("duckdb", comments=False),
+        rows.sql("duckdb", comments=False, copy=False),
         declared,
         len(keys),
         private,
@@ -221,9 +222,10 @@ def query(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
             on = exp.and_(*(exp.NullSafeEQ(this=name(k.name, "keys"), expression=name(k.name, "totals")) for k in keys))
             cells = (exp.Coalesce(this=name(c, "totals"), expressions=[number(0)]) for c in columns)
             query = exp.select(*(huge(cell).as_(c, quoted=True) for c, cell in zip(columns, cells, strict=True)))
-            query = query.from_(split.keys.select().subquery(identifier("keys")))
-            query = query.join(totals.subquery(identifier("totals")), on=on, join_type="left")
-            query = query.order_by(exp.Ordered(this=name("row", "keys"), desc=False, nulls_first=False))
+            declared_keys = split.keys.select().subquery(identifier("keys"), copy=False)
+            query = query.from_(declared_keys, copy=False)
+            query = query.join(totals.subquery(identifier("totals")), on=on, join_type="left", copy=False)
+            query = query.order_by(exp.Ordered(this=name("row", "keys"), desc=False, nulls_first=False), copy=False)
         case PublicKeys():
             query = exp.select(*(huge(total_of(name(c))).as_(c, quoted=True) for c in columns)).from_(source)
         case PrivateKeys():
@@ -306,7 +308,7 @@ def rows_of(split: Split, *values: exp.Expr) -> exp.Select:
         for i, key in enumerate(split.tracked.resolved.keys)
     )
     rows = exp.select(name(split.tracked.person).as_("person", quoted=True), *keys, *values)
-    return rows.from_(select(shown_rows(split)).subquery(identifier("s")))
+    return rows.from_(select(shown_rows(split)).subquery(identifier("s"), copy=False), copy=False)
 
 
 def canonical(key: Expr) -> exp.Expr:
