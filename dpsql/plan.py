@@ -366,12 +366,13 @@ class Plan:
     given: Callable[[tuple[tuple[Value, ...], ...]], Plan] | None = field(default=None, repr=False, compare=False)
     # What runs in place of `inner`: rows from the engine, limited and added up natively. None: `inner` itself runs.
     limits: Limits | None = None
+    plain: str = ""  # or this, where there is nothing to limit
 
     @property
     def exact(self) -> tuple[str, ...]:
         """The queries whose results are released."""
         if self.limits is None:
-            return (self.inner,)
+            return (self.plain or self.inner,)
         return tuple(filter(None, (self.limits.rows, self.limits.declared)))
 
     @property

@@ -80,7 +80,7 @@ def test_proof_prints() -> None:
 
 
 def test_trusted_base_is_small() -> None:
-    """An afternoon's reading: about 3,100 lines of Python; and the table of functions for another.
+    """An afternoon's reading: about 3,150 lines of Python; and the table of functions for another.
 
     The native form of the limit pass is 1,200 lines more, half of it for types and memory; the SQL form says what it must give.
 
@@ -97,7 +97,7 @@ def test_trusted_base_is_small() -> None:
         for path in (ROOT / "rust" / "noise").rglob("*.rs")
     )
     limits = sum(len(path.read_text().splitlines()) for path in (ROOT / "rust" / "limit").rglob("*.rs"))
-    assert python < 3_110 and table < 2_130 and rust < 2_650 and limits < 1_300
+    assert python < 3_150 and table < 2_130 and rust < 2_650 and limits < 1_300
 
 
 def test_readme_commands() -> None:

@@ -297,6 +297,8 @@ class Shadow:
         Checked: test_backends
         """
         expected = {plan.inner: plan.keys.count if isinstance(plan.keys, PublicKeys) else 0}
+        if plan.plain:
+            expected[plan.plain] = 1
         if plan.limits is not None:
             expected[plan.limits.rows] = 0
             if isinstance(plan.keys, PublicKeys) and plan.limits.declared:

@@ -13,7 +13,7 @@ from dpsql.compose import Composer
 from dpsql.finish import Scratch
 from dpsql.mechanisms import MECHANISMS
 from dpsql.passes.free import free
-from dpsql.passes.limit import natively
+from dpsql.passes.limit import natively, plainly
 from dpsql.release import choose, release
 from dpsql.session import Session
 
@@ -22,6 +22,7 @@ OBLIGATIONS: tuple[object, ...] = (
     functions,
     *compiler.PASSES,
     natively,
+    plainly,
     free,
     Composer,
     Session.sql,
