@@ -226,3 +226,42 @@ fn once(groups: u128, most: u128, norm: u32, weight: u128, whole: f64) -> u128 {
         _ => (whole / (groups as f64).sqrt()).floor() as u128,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Divisor, once, root};
+
+    #[test]
+    fn quotients_are_rounded_down() {
+        let ends = [0, 1, 2, 3, 16, 255, 1 << 20, (1 << 32) - 1, 1 << 32, u64::MAX - 1, u64::MAX];
+        let mut numbers: Vec<u128> = ends.into_iter().map(u128::from).collect();
+        numbers.extend([1 << 64, (1 << 80) + 7]);
+        for by in numbers.iter().filter(|by| **by > 0) {
+            let divisor = Divisor::new(*by);
+            for value in &numbers {
+                for over in numbers.iter().filter(|over| **over < 1 << 40) {
+                    assert_eq!(divisor.scaled(*value, *over), value * over / by);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn roots_are_not_below_the_norm() {
+        for bits in 0..126 {
+            let near = (1_u128 << bits).isqrt();
+            for size in [near * near, near * near + 1, (1 << bits) - 1, 1 << bits] {
+                let found = root(size, 2);
+                assert!(found * found >= size && (bits > 100 || found <= size.isqrt() + 2));
+                assert_eq!(root(size, 1), size);
+            }
+        }
+    }
+
+    #[test]
+    fn a_person_in_many_groups_counts_for_less() {
+        assert_eq!(once(3, 3, 1, 100, 0.0), 100);
+        assert_eq!(once(7, 3, 1, 100, 0.0), 42);
+        assert_eq!(once(16, 4, 2, 100, 199.999), 49);
+    }
+}
