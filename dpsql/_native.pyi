@@ -1,12 +1,15 @@
 from collections.abc import Sequence
 from typing import Literal, Protocol, final
 
+from dpsql.plan import Limits
+
 __all__ = [
     "Noisy",
     "add_noise",
     "add_truncated",
     "choose",
     "flips",
+    "limit_and_add_noise",
     "quantile",
     "respond",
     "select",
@@ -43,6 +46,24 @@ def add_noise(
     Raises ValueError for an input that is not so, or a scale outside 2^-200 ... 2^100 (2^50 if sliced), or an exact
     value above 2^120; RuntimeError if the operating system gives no random bits, or if a noisy value has more
     than 38 digits. The texts are constant and name no value.
+    """
+
+def limit_and_add_noise(
+    rows: _Stream,
+    declared: _Stream | None,
+    limits: Limits,
+    mechanism: Literal["laplace", "sliced_laplace", "gaussian"],
+    scales: Sequence[float],
+    threshold: int | None = None,
+) -> Noisy:
+    """Limits what each person's rows add, sums them up by keys, and adds fresh noise as `add_noise` does.
+
+    `rows` has a person, not NULL; the keys; for private keys a hash of person and keys (uint64); and for each axis of
+    each block a double, or for degree 0 a truth value. `declared` are the public keys, in the order of the result; None
+    without keys or if they are private.
+
+    Raises as `add_noise`, and ValueError for rows that are not so, a type that is none of whole number, decimal, double,
+    text, date, timestamp and truth value, or more than 40 columns. The texts are constant and name no value.
     """
 
 def add_truncated(exact: _Stream, scale: float, bound: int) -> Noisy:

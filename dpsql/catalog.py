@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,6 +44,17 @@ def fold(name: str) -> str:
 def quoted(name: str) -> str:
     """A name in SQL text."""
     return '"' + name.replace('"', '""') + '"'
+
+
+@cache
+def range_of(sql: str) -> tuple[Fraction, Fraction] | None:
+    if sql in INTEGERS:
+        low, high = INTEGERS[sql]
+        return Fraction(low), Fraction(high)
+    if match := re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", sql):
+        top = Fraction(10 ** int(match[1]) - 1, 10 ** int(match[2]))
+        return -top, top
+    return None
 
 
 @dataclass(frozen=True)
@@ -100,13 +112,7 @@ class Type:
     @property
     def range(self) -> tuple[Fraction, Fraction] | None:
         """Every value that the type can hold, where that is finite and ordered as numbers are."""
-        if self.sql in INTEGERS:
-            low, high = INTEGERS[self.sql]
-            return Fraction(low), Fraction(high)
-        if match := re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", self.sql):
-            top = Fraction(10 ** int(match[1]) - 1, 10 ** int(match[2]))
-            return -top, top
-        return None
+        return range_of(self.sql)
 
 
 BOOLEAN, BIGINT, HUGEINT, DOUBLE, VARCHAR, DATE, TIMESTAMP, NULL = (

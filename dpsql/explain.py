@@ -129,7 +129,9 @@ def release(plan: Plan) -> Iterator[str]:
 
 def queries(plan: Plan) -> Iterator[str]:
     first = ["first", f"  {plan.climb}"] if plan.then is not None else []
-    yield from (*first, "inner", f"  {plan.inner}", "outer", f"  {plan.outer}")
+    how = "limited and added up natively, as by" if plan.limits else "where there is nothing to limit, the same as"
+    runs = [] if plan.exact == (plan.inner,) else [f"  {plan.exact[0]}", how]
+    yield from (*first, "inner", *runs, f"  {plan.inner}", "outer", f"  {plan.outer}")
 
 
 def described(summand: Summand) -> tuple[str, str]:

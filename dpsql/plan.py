@@ -275,8 +275,8 @@ class PublicKeys:
                 this=algebra.identifier(f"d{index}"), columns=[algebra.identifier(c) for c in ("i", column)]
             )
             table = exp.Values(expressions=rows, alias=alias)
-            query = query.from_(table) if index == 0 else query.join(table, join_type="cross")
-            query = query.select(algebra.name(column, f"d{index}"))
+            query = query.from_(table, copy=False) if index == 0 else query.join(table, join_type="cross", copy=False)
+            query = query.select(algebra.name(column, f"d{index}"), copy=False)
             place: exp.Expr = algebra.name("i", f"d{index}")
             row = (
                 place
@@ -287,7 +287,7 @@ class PublicKeys:
                 )
             )
         assert row is not None
-        return query.select(row.as_("row", quoted=True))
+        return query.select(row.as_("row", quoted=True), copy=False)
 
 
 def typed(value: Value, type_: Type) -> exp.Expr:
@@ -299,6 +299,34 @@ def typed(value: Value, type_: Type) -> exp.Expr:
 
 
 Keys = PublicKeys | PrivateKeys
+
+
+@dataclass(frozen=True)
+class Block:
+    """A summand for the native form: its axes as (grid, degree); for each column the powers and the factor."""
+
+    kind: str
+    axes: tuple[tuple[int, int], ...]
+    columns: tuple[tuple[tuple[int, ...], int], ...]
+    coarse: int
+    weight: int
+    whole: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the native form of the limit pass is told: the numbers that stand in the SQL of the other. Made in `limit`."""
+
+    rows: str  # SQL for each row's person, keys and values
+    declared: str  # and for all public keys in order, "" without any
+    keys: int
+    private: bool
+    norm: int
+    max_rows: int
+    max_groups: int
+    in_groups: int
+    blocks: tuple[Block, ...]
+    names: tuple[str, ...]  # of the columns of integers
 
 
 @dataclass(frozen=True)
@@ -352,6 +380,16 @@ class Plan:
     waits: tuple[Read, ...] = ()
     given: Callable[[tuple[tuple[Value, ...], ...]], Plan] | None = field(default=None, repr=False, compare=False)
     reads: tuple[Read, ...] = ()
+    # What runs in place of `inner`: rows from the engine, limited and added up natively. None: `inner` itself runs.
+    limits: Limits | None = None
+    plain: str = ""  # or this, where there is nothing to limit
+
+    @property
+    def exact(self) -> tuple[str, ...]:
+        """The queries whose results are released."""
+        if self.limits is None:
+            return (self.plain or self.inner,)
+        return tuple(filter(None, (self.limits.rows, self.limits.declared)))
 
     @property
     def parts(self) -> tuple[Plan, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from dpsql import _native
-from dpsql._native import Noisy, add_noise
+from dpsql._native import Noisy, add_noise, limit_and_add_noise
 from dpsql.errors import Failed
 from dpsql.plan import Plan, PublicKeys
 
@@ -14,20 +14,26 @@ class Stream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-def release(plan: Plan, exact: Stream) -> Noisy:
-    """Add the plan's noise to the integers that its inner query gave.
+def release(plan: Plan, exact: Stream, declared: Stream | None = None) -> Noisy:
+    """Add the plan's noise to exact integers: those that its inner query gave, or that its rows add up to.
 
-    Needs:   the rows of `plan.inner`: one for each key, integer columns in the order of `plan.noise`, and private keys
-             before them; a durable charge
-    Gives:   the same table with noise of the plan's mechanisms and scales in every cell, and of private keys only the rows
+    Needs:   the results of `plan.exact`. Of `plan.inner` one row for each key, integer columns in the order of `plan.noise`,
+             and private keys before them; of `plan.limits` each row's person, keys and values, and all public keys. A
+             durable charge
+    Gives:   the totals with noise of the plan's mechanisms and scales in every cell, and of private keys only the rows
              whose noisy number of persons reaches the threshold; the exact table is gone
-    Proof:   one native call reads the stream, draws each cell's noise on its own and returns only noisy rows; it is given
-             the mechanisms that were charged, and a table of another size or with a NULL is an error
-    Checked: test_mechanisms, test_record_play
+    Proof:   one native call reads the stream, limits what persons add where SQL has not done it, draws each cell's noise on
+             its own and returns only noisy rows; it is given the limits that the sensitivities are for and the mechanisms
+             that were charged, and a table of another size or with a NULL is an error
+    Checked: test_mechanisms, test_record_play, test_limit
     """
     noise = list(plan.noise.values())
     least = plan.threshold.least if plan.threshold else None
-    noisy = add_noise(exact, noise[0].name, [mechanism.scale for mechanism in noise], least)
+    kind, scales = noise[0].name, [mechanism.scale for mechanism in noise]
+    if plan.limits is None:
+        noisy = add_noise(exact, kind, scales, least)
+    else:
+        noisy = limit_and_add_noise(exact, declared, plan.limits, kind, scales, least)
     if isinstance(plan.keys, PublicKeys) and len(noisy) != plan.keys.count:
         raise Failed
     return noisy

@@ -455,7 +455,9 @@ def noisy(plan: Plan, snapshot: Snapshot, tick: Tick) -> tuple[Plan, Noisy | Non
         plan, rungs = plan.then(chosen), chosen
     try:
         found = interruptible(
-            lambda: release(plan, snapshot.run(plan.inner)), snapshot.interrupt, partial(tick, "computing release")
+            lambda: release(plan, *map(snapshot.run, plan.exact)),
+            snapshot.interrupt,
+            partial(tick, "computing release"),
         )
     finally:
         tick("")
@@ -477,7 +479,7 @@ def written(plan: Plan | Program) -> tuple[str, ...]:
     """All SQL that a plan would run."""
     parts = plan.parts
     reads = (read.query for part in parts for read in (*part.waits, *part.reads))
-    return (plan.outer, *(text for part in parts for text in (part.inner, part.outer, part.climb)), *reads)
+    return (plan.outer, *(text for part in parts for text in (*part.exact, part.outer, part.climb)), *reads)
 
 
 def shares(weights: Sequence[float] | None) -> tuple[Fraction, ...] | None:

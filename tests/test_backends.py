@@ -181,14 +181,18 @@ def test_the_engine_parser_confirms_only_what_was_planned(owner: duckdb.DuckDBPy
     plan = db._plan(COUNT, None, None)
     db._shadow.confirm(plan)
     with pytest.raises((AssertionError, dpsql.Refused)):
-        db._shadow.confirm(dataclasses.replace(plan, inner=sql))
+        db._shadow.confirm(dataclasses.replace(plan, inner=sql, limits=None))
+    assert plan.limits is not None
+    with pytest.raises((AssertionError, dpsql.Refused)):
+        db._shadow.confirm(dataclasses.replace(plan, limits=dataclasses.replace(plan.limits, rows=sql)))
 
 
 def test_what_the_engine_cannot_run_is_refused_before_the_charge(owner: duckdb.DuckDBPyConnection) -> None:
     db = connect(owner)
     plan = db._plan(COUNT, None, None)
     with pytest.raises(dpsql.Refused, match="engine_cannot"):
-        db._shadow.confirm(dataclasses.replace(plan, inner='SELECT "nothing" AS "n0" FROM "memory"."main"."customer"'))
+        wrong = 'SELECT "nothing" AS "n0" FROM "memory"."main"."customer"'
+        db._shadow.confirm(dataclasses.replace(plan, inner=wrong, limits=None))
     with pytest.raises(dpsql.Refused, match="too_deep"):
         db.sql("SELECT sum(" + " + ".join(["quantity"] * 700) + ") FROM orders")
     assert db.budget.spent.amount == 0

@@ -80,7 +80,9 @@ def test_proof_prints() -> None:
 
 
 def test_trusted_base_is_small() -> None:
-    """An afternoon's reading: about 3,000 lines of Python; and the table of functions for another.
+    """An afternoon's reading: about 3,150 lines of Python; and the table of functions for another.
+
+    The native form of the limit pass is 1,200 lines more, half of it for types and memory; the SQL form says what it must give.
 
     The Rust of all mechanisms is two afternoons: some 1,700 lines of code, and 650 that say what each needs and gives and
     why. What a query runs today (noise, choice) is half of it; no file needs another mechanism's to be understood.
@@ -94,7 +96,11 @@ def test_trusted_base_is_small() -> None:
         len(path.read_text().split("#[cfg(test)]\nmod tests")[0].splitlines())
         for path in (ROOT / "rust" / "noise").rglob("*.rs")
     )
-    assert python < 3_150 and table < 2_130 and rust < 2_650
+    limits = sum(
+        len(path.read_text().split("#[cfg(test)]\nmod tests")[0].splitlines())
+        for path in (ROOT / "rust" / "limit").rglob("*.rs")
+    )
+    assert python < 3_150 and table < 2_130 and rust < 2_650 and limits < 1_300
 
 
 def test_readme_commands() -> None:

@@ -21,6 +21,7 @@ import duckdb
 import pytest
 import shop
 import spec
+from forms import by_sql, natively, same
 from sqlglot import exp
 
 from dpsql import compile as compiler
@@ -200,6 +201,9 @@ def exact(plan: Plan) -> dict[tuple[Any, ...], tuple[int, ...]]:
     if not plan.noise:
         return {}
     rows = engine().execute(plan.inner).fetchall()
+    assert not plan.plain or engine().execute(plan.plain).fetchall() == rows
+    if plan.limits is not None:  # what runs gives the same
+        assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.keys, PublicKeys)), plan.inner
     width = len(rows[0]) - len(plan.noise) if rows else 0
     if isinstance(plan.keys, PublicKeys):
         assert len(rows) == plan.keys.count and width == 0

@@ -59,8 +59,8 @@ def test_record_play(name: str, kind: str, seed: int, monkeypatch: pytest.Monkey
         picked.append(choose(plan, exact))
         return picked[-1]
 
-    def record(plan: Plan, exact: Any) -> Noisy:
-        recorded.append(release(plan, exact))
+    def record(plan: Plan, *exact: Any) -> Noisy:
+        recorded.append(release(plan, *exact))
         return recorded[-1]
 
     monkeypatch.setattr(sessions, "release", record)
@@ -71,8 +71,8 @@ def test_record_play(name: str, kind: str, seed: int, monkeypatch: pytest.Monkey
     for neighbour in (one.without(rows, person), {}, one.only(rows, [person]))[: 3 if long else 1]:
         tape, choices = iter(recorded), iter(picked)
 
-        def play(plan: Plan, exact: Any, tape: Any = tape) -> Noisy:
-            release(plan, exact)  # the exact query runs, and its noise is drawn and forgotten
+        def play(plan: Plan, *exact: Any, tape: Any = tape) -> Noisy:
+            release(plan, *exact)  # the exact query runs, and its noise is drawn and forgotten
             return next(tape)
 
         def repeat(plan: Plan, exact: Any, choices: Any = choices) -> tuple[int, ...]:

@@ -325,7 +325,9 @@ class Shadow:
                  here. The empty tables know nothing about anyone, so a failure there is a refusal and costs nothing
         Checked: test_backends
         """
-        expected = {plan.inner: plan.keys.count if isinstance(plan.keys, PublicKeys) else 0}
+        count = plan.keys.count if isinstance(plan.keys, PublicKeys) else 0
+        sizes = (count,) if plan.limits is None else (0, count)
+        expected = dict(zip(plan.exact, sizes, strict=False))
         if plan.climb:
             expected[plan.climb] = sum(len(unknown.rungs) for unknown in plan.unknowns)
         if isinstance(plan.keys, PublicKeys):

@@ -13,6 +13,7 @@ from dpsql.compose import Composer
 from dpsql.finish import Scratch
 from dpsql.mechanisms import MECHANISMS
 from dpsql.passes.free import free
+from dpsql.passes.limit import natively, plainly
 from dpsql.release import choose, release
 from dpsql.session import Session
 
@@ -20,6 +21,8 @@ HEADINGS = ("Needs", "Gives", "Proof", "Checked")
 OBLIGATIONS: tuple[object, ...] = (
     functions,
     *compiler.PASSES,
+    natively,
+    plainly,
     free,
     Composer,
     Session.sql,

@@ -121,6 +121,8 @@ def allot(
         ladder,
         climbed.query.sql("duckdb", comments=False, copy=False) if climbed.query is not None else "",
         sampled,
+        limits=limited.limits,
+        plain=limited.plain.sql("duckdb", comments=False, copy=False) if limited.plain is not None else "",
     )
 
 

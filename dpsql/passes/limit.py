@@ -16,7 +16,7 @@ from dpsql.algebra import Column, Expr, identifier, name, total
 from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Catalog, Type
 from dpsql.functions import cast, to_type
 from dpsql.passes.split import Split, domain_of
-from dpsql.plan import Axis, PrivateKeys, PublicKeys, Summand, Unknown
+from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, Summand, Unknown
 from dpsql.relations import Filter, Relation, select, steady
 
 LONGEST = 1024  # bytes of a text that is a private key
@@ -32,6 +32,8 @@ class Limited:
     unknowns: tuple[Unknown, ...]
     norm: int
     notes: tuple[str, ...]
+    limits: Limits | None
+    plain: exp.Select | None
 
 
 def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
@@ -83,7 +85,9 @@ def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
         s.weight * (root_of(in_groups, norm) if s.kind == "persons" else max_rows) for s in split.summands
     )
     inner = query(split, max_rows, max_groups, in_groups, norm)
-    return Limited(split, max_rows, max_groups, sensitivities, inner, unknowns, norm, tuple(notes))
+    plain = plainly(split)
+    limits = natively(split, max_rows, max_groups, in_groups, norm) if plain is None else None
+    return Limited(split, max_rows, max_groups, sensitivities, inner, unknowns, norm, tuple(notes), limits, plain)
 
 
 def root_of(groups: int, norm: int) -> Fraction:
@@ -92,6 +96,113 @@ def root_of(groups: int, norm: int) -> Fraction:
     if norm == 1 or exact * exact == groups:
         return Fraction(groups if norm == 1 else exact)
     return Fraction(math.isqrt(groups * 10**24) + 1, 10**12)
+
+
+def plainly(split: Split) -> exp.Select | None:
+    """COUNT(DISTINCT person) without groups: there is nothing to limit, and the engine's own count is the answer.
+
+    Needs:   a local relation with a person column, never NULL
+    Gives:   the row of `inner`, or None where something else is asked
+    Proof:   without groups a person has one pair at the most, so of the cells of `once` she adds `weight` if one of her rows
+             counts, and else nothing: all together add `weight` for each person with such a row. It takes no declaration
+    Checked: test_lemmas (both forms), test_limit
+    """
+    if split.keys.columns or not split.summands or any(s.kind != "persons" for s in split.summands):
+        return None
+    blocks = list(enumerate(split.summands))
+    cells = (there(axis).as_(x, quoted=True) for i, s in blocks for x, axis in zip(inputs(i), s.axes, strict=False))
+    query = exp.select()
+    for i, s in blocks:
+        person: exp.Expr = name("person")
+        if s.axes:
+            counts = exp.and_(*(name(x) for x, _ in zip(inputs(i), s.axes, strict=False)))
+            person = exp.Case(ifs=[exp.If(this=counts, true=person)])
+        count = exp.Count(this=exp.Distinct(expressions=[person]))
+        query = query.select(times(huge(count), s.weight).as_(s.columns(i)[0], quoted=True))
+    return with_steps(query.from_(step("rows")), [("rows", rows_of(split, *cells))])
+
+
+def there(axis: Axis) -> exp.Expr:
+    """Whether a row has a value."""
+    return exp.Not(this=exp.Paren(this=exp.Is(this=total(axis.value), expression=exp.Null())))
+
+
+WIDEST = 36  # columns of the native form
+FINEST = 2**53  # grids of it
+
+
+def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: int) -> Limits | None:
+    """The same pass for `rust/limit`: the engine gives `rows`, and the rest is done there. None if only SQL can.
+
+    Needs:   the split of which `query` makes SQL, and the same limits
+    Gives:   what `limit_and_add_noise` needs to find the rows of `inner`, number for number
+    Proof:   `rows` is the step of that name with values still to be clipped, which is one comparison; for private keys it
+             has the engine's own hash of the pair, so that both forms rank alike. The other steps are the same integer
+             arithmetic on the same numbers (rust/limit). Which form runs depends on the text and on types alone
+    Checked: test_lemmas (both forms), test_limit
+    """
+    summands, keys = split.summands, [column[0] for column in split.keys.columns]
+    blocks = tuple(
+        Block(
+            s.kind,
+            tuple((axis.grid, axis.degree) for axis in s.axes),
+            tuple((index, s.factor(index)) for index in s.indices),
+            s.coarse,
+            s.weight,
+            shared(s.weight, in_groups),
+        )
+        for s in summands
+    )
+    types = {column[1].kind for column in split.keys.columns}
+    if (
+        (not summands and isinstance(split.keys, PublicKeys))
+        or any(s.kind == "values" for s in summands)
+        or types - {"BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP"}
+        or sum(len(block.columns) for block in blocks) > WIDEST
+        or any(axis.grid > FINEST for s in summands for axis in s.axes)
+    ):
+        return None
+    private = isinstance(split.keys, PrivateKeys)
+    cells = (
+        (row_value(axis) if axis.degree else there(axis)).as_(x, quoted=True)
+        for i, s in enumerate(summands)
+        for x, axis in zip(inputs(i), s.axes, strict=False)
+    )
+    rows, declared = rows_of(split, *cells), ""
+    if private:
+        pair = [name(word) for word in ("person", *keys)]
+        hash_ = exp.Anonymous(this="hash", expressions=pair).as_("hash", quoted=True)
+        values = (name(x) for i, s in enumerate(summands) for x, _ in zip(inputs(i), s.axes, strict=False))
+        rows = with_steps(exp.select(*pair, hash_, *values).from_(step("rows"), copy=False), [("rows", rows)])
+    elif keys:
+        assert isinstance(split.keys, PublicKeys)
+        cast_keys = (to_type(name(key), type_.sql).as_(key, quoted=True) for key, type_, _ in split.keys.columns)
+        values = (name(x) for i, s in enumerate(summands) for x, _ in zip(inputs(i), s.axes, strict=False))
+        rows = with_steps(
+            exp.select(name("person"), *cast_keys, *values).from_(step("rows"), copy=False), [("rows", rows)]
+        )
+        order = exp.Ordered(this=name("row"), desc=False, nulls_first=False)
+        table = split.keys.select().subquery(identifier("keys"), copy=False)
+        known = exp.select(*(name(key) for key in keys)).from_(table, copy=False).order_by(order, copy=False)
+        declared = known.sql("duckdb", comments=False, copy=False)
+    names = [c for i, s in enumerate(summands) for c in s.columns(i)]
+    return Limits(
+        rows.sql("duckdb", comments=False, copy=False),
+        declared,
+        len(keys),
+        private,
+        norm,
+        max_rows,
+        max_groups,
+        in_groups,
+        blocks,
+        (*(["persons"] if private else []), *names),
+    )
+
+
+def shared(weight: int, most: int) -> float:
+    """What a person counts in all groups together, in L2, if she is in too many."""
+    return weight * math.sqrt(most) * (1 - 2**-40)
 
 
 def declared_limit(split: Split, catalog: Catalog) -> int | None:
@@ -143,9 +254,10 @@ def query(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
             on = exp.and_(*(exp.NullSafeEQ(this=name(k.name, "keys"), expression=name(k.name, "totals")) for k in keys))
             cells = (exp.Coalesce(this=name(c, "totals"), expressions=[number(0)]) for c in columns)
             query = exp.select(*(huge(cell).as_(c, quoted=True) for c, cell in zip(columns, cells, strict=True)))
-            query = query.from_(split.keys.select().subquery(identifier("keys")))
-            query = query.join(totals.subquery(identifier("totals")), on=on, join_type="left")
-            query = query.order_by(exp.Ordered(this=name("row", "keys"), desc=False, nulls_first=False))
+            declared_keys = split.keys.select().subquery(identifier("keys"), copy=False)
+            query = query.from_(declared_keys, copy=False)
+            query = query.join(totals.subquery(identifier("totals")), on=on, join_type="left", copy=False)
+            query = query.order_by(exp.Ordered(this=name("row", "keys"), desc=False, nulls_first=False), copy=False)
         case PublicKeys():
             query = exp.select(*(huge(total_of(name(c))).as_(c, quoted=True) for c in columns)).from_(source)
         case PrivateKeys():
@@ -228,7 +340,7 @@ def rows_of(split: Split, *values: exp.Expr) -> exp.Select:
         for i, key in enumerate(split.tracked.resolved.keys)
     )
     rows = exp.select(name(split.tracked.person).as_("person", quoted=True), *keys, *values)
-    return rows.from_(select(shown_rows(split)).subquery(identifier("s")))
+    return rows.from_(select(shown_rows(split)).subquery(identifier("s"), copy=False), copy=False)
 
 
 def canonical(key: Expr) -> exp.Expr:
@@ -378,7 +490,7 @@ def once(column: str, groups: str, weight: int, most: int, norm: int) -> exp.Exp
     if norm == 1:
         less: exp.Expr = exp.IntDiv(this=number(weight * most), expression=name(groups))
     else:
-        whole = algebra.literal(Fraction(weight * math.sqrt(most) * (1 - 2**-40)), DOUBLE)
+        whole = algebra.literal(Fraction(shared(weight, most)), DOUBLE)
         root = exp.Sqrt(this=cast(name(groups), HUGEINT, DOUBLE))
         less = cast(exp.Floor(this=exp.Div(this=whole, expression=root, typed=False, safe=False)), DOUBLE, HUGEINT)
     arms = [

@@ -12,6 +12,7 @@ pub enum Failure {
     Keys,
     Null,
     Noise(dpsql_noise::Error),
+    Limit(dpsql_limit::Error),
     Interrupt(PyErr),
 }
 
@@ -26,6 +27,12 @@ impl Failure {
 impl From<dpsql_noise::Error> for Failure {
     fn from(error: dpsql_noise::Error) -> Self {
         Self::Noise(error)
+    }
+}
+
+impl From<dpsql_limit::Error> for Failure {
+    fn from(error: dpsql_limit::Error) -> Self {
+        Self::Limit(error)
     }
 }
 
@@ -53,6 +60,7 @@ impl From<Failure> for PyErr {
             Failure::Null => PyValueError::new_err("an exact value is NULL"),
             Failure::Noise(error @ (Noisy | Entropy)) => PyRuntimeError::new_err(error.to_string()),
             Failure::Noise(error) => PyValueError::new_err(error.to_string()),
+            Failure::Limit(error) => PyValueError::new_err(error.to_string()),
             Failure::Interrupt(error) => error,
         }
     }

@@ -1,14 +1,15 @@
 //! The Python module `dpsql._native`: exact values go in, noisy ones come out.
 
 mod errors;
+mod limits;
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Decimal128Type;
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Decimal128Array, RecordBatch, RecordBatchReader, StructArray,
-    UInt64Array,
+    Array, ArrayRef, BooleanArray, Decimal128Array, RecordBatch, RecordBatchIterator,
+    RecordBatchReader, StructArray, UInt64Array,
 };
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
@@ -20,6 +21,7 @@ use pyo3_arrow::PyRecordBatchReader;
 use pyo3_arrow::ffi::{ArrayIterator, to_stream_pycapsule};
 
 use errors::Failure;
+use limits::Limits;
 
 /// The system's gives large pieces back at once, and pages are handed out by one lock: two threads were 1.3 x one.
 #[global_allocator]
@@ -64,18 +66,64 @@ fn add_noise(
     scales: Vec<f64>,
     threshold: Option<i128>,
 ) -> PyResult<Noisy> {
-    let py = exact.py();
-    let mechanism = match mechanism {
-        "laplace" => Mechanism::Laplace,
-        "sliced_laplace" => Mechanism::Sliced,
-        "gaussian" => Mechanism::Gaussian,
-        _ => return Err(Failure::Mechanism.into()),
-    };
-    let scales = scales.iter().map(|scale| Scale::new(*scale)).collect::<Result<Vec<_>, _>>();
-    let scales = scales.map_err(Failure::Noise)?;
+    let mechanism = mechanism_of(mechanism)?;
+    let scales = scales_of(&scales)?;
     let reader = reader_of(exact)?;
     // The engine may need the GIL while it fills the stream, so reading is done without it as well.
-    Ok(py.detach(|| release(reader, mechanism, &scales, threshold))?)
+    Ok(exact.py().detach(|| release(reader, mechanism, &scales, threshold))?)
+}
+
+/// Limits what each person's rows add, sums them up by keys, and adds fresh noise as `add_noise` does.
+#[pyfunction]
+#[pyo3(signature = (rows, declared, limits, mechanism, scales, threshold=None))]
+#[allow(clippy::needless_pass_by_value)] // PyO3 gives arguments by value
+fn limit_and_add_noise(
+    rows: &Bound<PyAny>,
+    declared: Option<&Bound<PyAny>>,
+    limits: Limits,
+    mechanism: &str,
+    scales: Vec<f64>,
+    threshold: Option<i128>,
+) -> PyResult<Noisy> {
+    let mechanism = mechanism_of(mechanism)?;
+    let scales = scales_of(&scales)?;
+    let limits = limits.checked()?;
+    // An engine's connection gives one stream at a time: the first is read before the second is asked for.
+    let declared = match declared {
+        Some(keys) => {
+            let reader = reader_of(keys)?;
+            Some(rows.py().detach(|| whole(reader))?)
+        }
+        None => None,
+    };
+    let reader = reader_of(rows)?;
+    Ok(rows.py().detach(|| {
+        let exact = dpsql_limit::limit(&limits, declared.as_ref(), reader)?;
+        let schema = exact.schema();
+        let exact = RecordBatchIterator::new([Ok(exact)], schema);
+        release(Box::new(exact), mechanism, &scales, threshold)
+    })?)
+}
+
+/// All rows in one batch.
+fn whole(reader: Reader) -> Result<RecordBatch, Failure> {
+    let schema = reader.schema();
+    let batches = reader.collect::<Result<Vec<_>, _>>().map_err(|_| Failure::Stream)?;
+    concat_batches(&schema, &batches).map_err(|_| Failure::Stream)
+}
+
+fn mechanism_of(name: &str) -> Result<Mechanism, Failure> {
+    match name {
+        "laplace" => Ok(Mechanism::Laplace),
+        "sliced_laplace" => Ok(Mechanism::Sliced),
+        "gaussian" => Ok(Mechanism::Gaussian),
+        _ => Err(Failure::Mechanism),
+    }
+}
+
+fn scales_of(scales: &[f64]) -> Result<Vec<Scale>, Failure> {
+    let scales = scales.iter().map(|scale| Scale::new(*scale)).collect::<Result<Vec<_>, _>>();
+    scales.map_err(Failure::Noise)
 }
 
 /// Adds discrete Laplace noise of magnitude at most `bound`.
@@ -310,7 +358,7 @@ fn integers_of(array: &ArrayRef) -> Result<&[i128], Failure> {
 mod _native {
     #[pymodule_export]
     use super::{
-        Noisy, add_noise, add_truncated, choose, flips, quantile, respond, select, show,
-        words_drawn,
+        Noisy, add_noise, add_truncated, choose, flips, limit_and_add_noise, quantile, respond,
+        select, show, words_drawn,
     };
 }

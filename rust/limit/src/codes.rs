@@ -1,0 +1,338 @@
+//! Numbers for values: equal values have the same one, different ones have different ones.
+
+use std::cmp::Ordering;
+use std::sync::{PoisonError, RwLock};
+
+use ahash::RandomState;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{Array, ArrayRef, UInt32Array};
+use arrow_schema::{DataType, TimeUnit};
+use arrow_select::concat::concat;
+use arrow_select::take::take;
+use hashbrown::HashTable;
+
+use crate::Error;
+
+const UNKNOWN: u32 = u32::MAX;
+/// Whole numbers below this are looked up in a list rather than in a hash table.
+const SMALL: u64 = 1 << 16;
+
+/// The values of a column, as what they are told apart by.
+enum Values<'a> {
+    Words(Vec<u64>),
+    Bytes(Vec<&'a [u8]>),
+}
+
+/// One representation for all values that the engine takes for equal: -0 is 0, and every NaN is the same.
+fn bits(value: f64) -> u64 {
+    if value.is_nan() { f64::NAN.to_bits() } else { (value + 0.0).to_bits() }
+}
+
+fn words<T: ArrowPrimitiveType>(column: &ArrayRef, word: impl Fn(T::Native) -> u64) -> Vec<u64> {
+    column.as_primitive::<T>().values().iter().map(|value| word(*value)).collect()
+}
+
+/// Whole numbers, dates and truth values as words; None for other types. What stands for NULL is anything.
+#[allow(clippy::cast_sign_loss)] // within one column two's complement keeps all values apart
+pub fn integers(column: &ArrayRef) -> Option<Vec<u64>> {
+    Some(match column.data_type() {
+        DataType::Int8 => words::<Int8Type>(column, |x| i64::from(x) as u64),
+        DataType::Int16 => words::<Int16Type>(column, |x| i64::from(x) as u64),
+        DataType::Int32 => words::<Int32Type>(column, |x| i64::from(x) as u64),
+        DataType::Int64 => words::<Int64Type>(column, |x| x as u64),
+        DataType::UInt8 => words::<UInt8Type>(column, u64::from),
+        DataType::UInt16 => words::<UInt16Type>(column, u64::from),
+        DataType::UInt32 => words::<UInt32Type>(column, u64::from),
+        DataType::UInt64 => words::<UInt64Type>(column, |x| x),
+        DataType::Date32 => words::<Date32Type>(column, |x| i64::from(x) as u64),
+        DataType::Timestamp(unit, _) => match unit {
+            TimeUnit::Second => words::<TimestampSecondType>(column, |x| x as u64),
+            TimeUnit::Millisecond => words::<TimestampMillisecondType>(column, |x| x as u64),
+            TimeUnit::Microsecond => words::<TimestampMicrosecondType>(column, |x| x as u64),
+            TimeUnit::Nanosecond => words::<TimestampNanosecondType>(column, |x| x as u64),
+        },
+        DataType::Boolean => column.as_boolean().values().iter().map(u64::from).collect(),
+        _ => return None,
+    })
+}
+
+fn values(column: &ArrayRef) -> Result<Values<'_>, Error> {
+    if let Some(words) = integers(column) {
+        return Ok(Values::Words(words));
+    }
+    Ok(match column.data_type() {
+        DataType::Float64 => Values::Words(words::<Float64Type>(column, bits)),
+        DataType::Decimal128(_, _) => {
+            let bytes = column.as_primitive::<Decimal128Type>().values().inner().as_slice();
+            Values::Bytes(bytes.chunks_exact(size_of::<i128>()).collect())
+        }
+        DataType::Utf8 => {
+            let texts = column.as_string::<i32>();
+            Values::Bytes((0..texts.len()).map(|i| texts.value(i).as_bytes()).collect())
+        }
+        DataType::LargeUtf8 => {
+            let texts = column.as_string::<i64>();
+            Values::Bytes((0..texts.len()).map(|i| texts.value(i).as_bytes()).collect())
+        }
+        DataType::Utf8View => {
+            let texts = column.as_string_view();
+            Values::Bytes((0..texts.len()).map(|i| texts.value(i).as_bytes()).collect())
+        }
+        _ => return Err(Error::Type),
+    })
+}
+
+#[derive(Clone, Copy)]
+enum Value<'a> {
+    Null,
+    Word(u64),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Values<'a> {
+    fn at(&self, row: usize, column: &ArrayRef) -> Value<'a> {
+        match self {
+            _ if column.is_null(row) => Value::Null,
+            Self::Words(words) => Value::Word(words[row]),
+            Self::Bytes(texts) => Value::Bytes(texts[row]),
+        }
+    }
+}
+
+/// The numbers of the values of one column: 0, 1, 2 ... in the order in which they came.
+struct Book {
+    hasher: RandomState, // seeded anew each time, so that nobody can choose values that collide
+    null: u32,
+    small: Vec<u32>,
+    words: HashTable<(u64, u32)>,
+    bytes: HashTable<(u64, u32)>, // the hash of each, and its number
+    texts: Vec<u8>,
+    ends: Vec<usize>, // where each ends among `texts`, by its number
+    next: u32,
+}
+
+impl Book {
+    fn new() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            null: UNKNOWN,
+            small: Vec::new(),
+            words: HashTable::new(),
+            bytes: HashTable::new(),
+            texts: Vec::new(),
+            ends: Vec::new(),
+            next: 0,
+        }
+    }
+
+    #[inline]
+    fn word(&self, word: u64) -> u32 {
+        if word < SMALL {
+            #[allow(clippy::cast_possible_truncation)] // it is small
+            return self.small.get(word as usize).copied().unwrap_or(UNKNOWN);
+        }
+        let found = self.words.find(self.hasher.hash_one(word), |entry| entry.0 == word);
+        found.map_or(UNKNOWN, |entry| entry.1)
+    }
+
+    fn text(&self, text: &[u8]) -> u32 {
+        let hash = self.hasher.hash_one(text);
+        let same = |entry: &(u64, u32)| {
+            let number = entry.1 as usize;
+            let start = if number == 0 { 0 } else { self.ends[number - 1] };
+            entry.0 == hash && &self.texts[start..self.ends[number]] == text
+        };
+        self.bytes.find(hash, same).map_or(UNKNOWN, |entry| entry.1)
+    }
+
+    fn look_up(&self, values: &Values, column: &ArrayRef) -> Vec<u32> {
+        let mut found: Vec<u32> = match values {
+            Values::Words(words) => words.iter().map(|word| self.word(*word)).collect(),
+            Values::Bytes(texts) => texts.iter().map(|text| self.text(text)).collect(),
+        };
+        if let Some(nulls) = column.nulls() {
+            let absent = found.iter_mut().zip(nulls.iter()).filter(|(_, there)| !there);
+            absent.for_each(|(number, _)| *number = self.null);
+        }
+        found
+    }
+
+    /// The number of a value, a new one if need be.
+    fn number(&mut self, value: Value) -> Result<u32, Error> {
+        let known = match value {
+            Value::Null => self.null,
+            Value::Word(word) => self.word(word),
+            Value::Bytes(text) => self.text(text),
+        };
+        if known != UNKNOWN {
+            return Ok(known);
+        }
+        let number = self.next;
+        self.next = number.checked_add(1).filter(|next| *next < UNKNOWN).ok_or(Error::Size)?;
+        let hasher = &self.hasher;
+        match value {
+            Value::Null => self.null = number,
+            Value::Word(word) if word < SMALL => {
+                let place = usize::try_from(word).map_err(|_| Error::Size)?;
+                if self.small.len() <= place {
+                    self.small.resize((place + 1).next_power_of_two(), UNKNOWN);
+                }
+                self.small[place] = number;
+            }
+            Value::Word(word) => {
+                let hash = hasher.hash_one(word);
+                self.words.insert_unique(hash, (word, number), |entry| hasher.hash_one(entry.0));
+            }
+            Value::Bytes(text) => {
+                let hash = hasher.hash_one(text);
+                self.texts.extend_from_slice(text);
+                self.bytes.insert_unique(hash, (hash, number), |entry| entry.0);
+            }
+        }
+        if !matches!(value, Value::Word(_)) {
+            self.ends.push(self.texts.len());
+        }
+        Ok(number)
+    }
+}
+
+/// Two numbers as one word.
+fn both(left: u32, right: u32) -> u64 {
+    u64::from(left) << 32 | u64::from(right)
+}
+
+struct Books {
+    columns: Vec<Book>,
+    joined: Vec<Book>, // of the numbers of all columns up to one, and of the next
+    first: Vec<Vec<ArrayRef>>, // the rows in which new ones came
+}
+
+impl Books {
+    fn count(&self) -> u32 {
+        self.joined.last().or(self.columns.last()).map_or(1, |book| book.next)
+    }
+}
+
+/// The numbers of rows: the same for rows that are equal in all columns. All threads share it.
+pub struct Codes {
+    books: RwLock<Books>,
+    kept: bool,
+}
+
+impl Codes {
+    /// With `kept` the rows can be had back.
+    pub fn new(columns: usize, kept: bool) -> Self {
+        let books = |n: usize| (0..n).map(|_| Book::new()).collect();
+        let books = Books {
+            columns: books(columns),
+            joined: books(columns.saturating_sub(1)),
+            first: Vec::new(),
+        };
+        Self { books: RwLock::new(books), kept }
+    }
+
+    pub fn count(&self) -> usize {
+        self.books.read().unwrap_or_else(PoisonError::into_inner).count() as usize
+    }
+
+    /// The number of each row.
+    ///
+    /// Most are known: they are looked up by all threads at once, and only new ones are entered by one at a time.
+    pub fn of(&self, columns: &[ArrayRef], rows: usize) -> Result<Vec<u32>, Error> {
+        if columns.is_empty() {
+            return Ok(vec![0; rows]);
+        }
+        let read = columns.iter().map(values).collect::<Result<Vec<_>, _>>()?;
+        let mut found = {
+            let books = self.books.read().map_err(|_| Error::Size)?;
+            let mut found = books.columns[0].look_up(&read[0], &columns[0]);
+            for i in 1..columns.len() {
+                let next = books.columns[i].look_up(&read[i], &columns[i]);
+                for (number, right) in found.iter_mut().zip(next) {
+                    let known = *number != UNKNOWN && right != UNKNOWN;
+                    *number = if known {
+                        books.joined[i - 1].word(both(*number, right))
+                    } else {
+                        UNKNOWN
+                    };
+                }
+            }
+            found
+        };
+        let mut missing = found.iter_mut().enumerate().filter(|(_, number)| **number == UNKNOWN);
+        let Some(first) = missing.next() else { return Ok(found) };
+        let mut books = self.books.write().map_err(|_| Error::Size)?;
+        let mut new = Vec::new();
+        for (row, place) in std::iter::once(first).chain(missing) {
+            let count = books.count();
+            let mut number = books.columns[0].number(read[0].at(row, &columns[0]))?;
+            for i in 1..columns.len() {
+                let right = books.columns[i].number(read[i].at(row, &columns[i]))?;
+                number = books.joined[i - 1].number(Value::Word(both(number, right)))?;
+            }
+            *place = number;
+            if number == count {
+                new.push(u32::try_from(row).map_err(|_| Error::Size)?);
+            }
+        }
+        if self.kept && !new.is_empty() {
+            let rows = UInt32Array::from(new);
+            let taken = columns.iter().map(|column| take(column, &rows, None));
+            let taken = taken.collect::<Result<Vec<_>, _>>().map_err(|_| Error::Type)?;
+            books.first.push(taken);
+        }
+        drop(books);
+        Ok(found)
+    }
+
+    /// The columns of the rows in the order of their numbers.
+    pub fn rows(&self) -> Result<Vec<ArrayRef>, Error> {
+        let books = self.books.read().map_err(|_| Error::Size)?;
+        (0..if books.first.is_empty() { 0 } else { books.columns.len() })
+            .map(|i| {
+                let parts: Vec<_> = books.first.iter().map(|part| &*part[i]).collect();
+                concat(&parts).map_err(|_| Error::Type)
+            })
+            .collect()
+    }
+}
+
+/// The engine's order of two rows, with NULL last.
+pub fn compare(columns: &[ArrayRef], left: usize, right: usize) -> Ordering {
+    let order = columns.iter().map(|column| match (column.is_null(left), column.is_null(right)) {
+        (false, false) => compare_values(column, left, right),
+        (left, right) => left.cmp(&right),
+    });
+    order.fold(Ordering::Equal, Ordering::then)
+}
+
+fn compare_values(column: &ArrayRef, left: usize, right: usize) -> Ordering {
+    match column.data_type() {
+        DataType::UInt64 => {
+            let values = column.as_primitive::<UInt64Type>().values();
+            values[left].cmp(&values[right])
+        }
+        DataType::Float64 => {
+            let values = column.as_primitive::<Float64Type>().values();
+            let [left, right] = [left, right].map(|row| f64::from_bits(bits(values[row])));
+            left.total_cmp(&right) // the one NaN is positive, hence above infinity
+        }
+        DataType::Decimal128(_, _) => {
+            let values = column.as_primitive::<Decimal128Type>().values();
+            values[left].cmp(&values[right])
+        }
+        _ => match (values(&column.slice(left, 1)), values(&column.slice(right, 1))) {
+            #[allow(clippy::cast_possible_wrap)] // as it was before
+            (Ok(Values::Words(left)), Ok(Values::Words(right))) => {
+                (left[0] as i64).cmp(&(right[0] as i64))
+            }
+            (Ok(Values::Bytes(left)), Ok(Values::Bytes(right))) => left[0].cmp(right[0]),
+            _ => unreachable!("they have numbers, so their type is known"),
+        },
+    }
+}

@@ -1,0 +1,318 @@
+//! What one person adds to a table of sums is limited, in exact integers.
+//!
+//! This is the second form of the pass `limit` (`dpsql/passes/limit.py`, where the proof is): the engine streams rows of
+//! person, keys and values, and what comes out is what the SQL form gives, number for number.
+//!
+//! 1. Persons and keys get numbers (`codes`), and each row becomes a record of words: person, key and how many rows it
+//!    stands for, and what these add to each column (`measure`).
+//! 2. Records are put into parts by their person. A part that has grown is merged to one record for each person and key
+//!    (`parts`), so that memory goes by these pairs and not by rows.
+//! 3. Part by part, each person's pairs are limited and added to the totals of their keys (`person`).
+//!
+//! Nothing depends on threads or on the order of rows: all sums are of integers, and ties are broken by the keys' values.
+//!
+//! Memory: a record has 8 bytes, 8 more for private keys and 8 more for each column that is not COUNT(*). A part is merged
+//! when it has four times as many records as it had pairs the last time (twice from 24 bytes on), or a megabyte. So
+//! there are at most 32 bytes for each pair of a person and a key in a count, 64 with private keys or in a sum; one
+//! more record for each 255 rows of a pair; and 256 megabytes are always allowed.
+//!
+//! Sizes: a row adds at most 2^36 to a column, a person has fewer than 2^50 rows, so her sums stay below 2^86, and times
+//! the factor and `max_rows` below 2^127, as in SQL. A record has words: two that together would not fit are not merged,
+//! and are added as u128 when the person is limited. More than 2^28 keys are an error.
+
+mod codes;
+mod measure;
+mod parts;
+mod person;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use arrow_array::{ArrayRef, Decimal128Array, RecordBatch, RecordBatchReader, UInt64Array};
+use arrow_schema::{DataType, Field, Schema};
+use arrow_select::filter::filter_record_batch;
+
+use codes::Codes;
+use measure::Measures;
+use parts::{PERSONS, Part, Scratch, split};
+use person::Totals;
+
+/// Rows that are worked on at a time: what they need stays near the processor.
+const SLICE: usize = 1 << 14;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// All her rows count, and for less if they are too many.
+    Rows,
+    /// She counts once in each group where she has a row.
+    Persons,
+}
+
+/// A value of a row: a whole number in 0 ..= grid after clipping; of degree 0, a truth value, whether there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis {
+    pub grid: u64,
+    pub degree: u32,
+}
+
+/// Columns of sums that belong together; see `Summand` in dpsql/plan.py.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub kind: Kind,
+    pub axes: Vec<Axis>,
+    /// For each column the power of each axis, and what the sum is multiplied with.
+    pub columns: Vec<(Vec<u32>, u128)>,
+    /// What the part of a row is divided by.
+    pub coarse: u128,
+    /// What a person counts in a group, and what it is in all if she is in too many, for the norm 2.
+    pub weight: u128,
+    pub whole: f64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// How many columns of keys there are, and whether the groups are those that the rows have.
+    pub keys: usize,
+    pub private: bool,
+    /// 1 or 2.
+    pub norm: u32,
+    pub max_rows: u128,
+    pub max_groups: usize,
+    pub in_groups: u128,
+    pub blocks: Vec<Block>,
+    /// Of the columns of sums; for private keys the number of persons comes first.
+    pub names: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    Stream,
+    Columns,
+    Type,
+    Null,
+    Keys,
+    Size,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stream => "the rows could not be read",
+            Self::Columns => "the rows do not have the columns that the limits are for",
+            Self::Type => "a column of the rows has a type that cannot be limited",
+            Self::Null => "a person is NULL",
+            Self::Keys => "the declared keys are not as they should be",
+            Self::Size => "there are too many persons or keys",
+        })
+    }
+}
+
+impl std::error::Error for Error {}
+
+const INTEGER: DataType = DataType::Decimal128(38, 0);
+
+/// The totals of limited rows: for each declared key in order, or for each key that someone keeps.
+///
+/// `rows` has a person, `limits.keys` keys, for private keys a hash of person and keys, and the axes of all blocks.
+/// `declared` are all keys that are shown; None if they are private, or if there are none. The result has the private keys and the number
+/// of persons, and then the columns of all blocks.
+///
+/// # Errors
+/// If the rows cannot be read or are not so; the texts show no value.
+pub fn limit(
+    limits: &Limits,
+    declared: Option<&RecordBatch>,
+    rows: impl RecordBatchReader + Send,
+) -> Result<RecordBatch, Error> {
+    match 1 + usize::from(limits.private) + Measures::new(limits).words() {
+        1 => run::<1>(limits, declared, rows),
+        2 => run::<2>(limits, declared, rows),
+        3 => run::<3>(limits, declared, rows),
+        4 => run::<4>(limits, declared, rows),
+        5..=8 => run::<8>(limits, declared, rows),
+        9..=16 => run::<16>(limits, declared, rows),
+        17..=40 => run::<40>(limits, declared, rows),
+        _ => Err(Error::Columns),
+    }
+}
+
+fn run<const W: usize>(
+    limits: &Limits,
+    declared: Option<&RecordBatch>,
+    rows: impl RecordBatchReader + Send,
+) -> Result<RecordBatch, Error> {
+    let measures = Measures::new(limits);
+    let schema = rows.schema();
+    let first = 1 + limits.keys + usize::from(limits.private);
+    if schema.fields().len() != first + measures.axes()
+        || (limits.private || limits.keys == 0) == declared.is_some()
+        || limits.names.len() != person::width(limits)
+    {
+        return Err(Error::Columns);
+    }
+    let keys = Codes::new(limits.keys, limits.private);
+    let shown = match declared {
+        Some(batch) if limits.keys > 0 => {
+            let types = |schema: &Schema, from: usize| {
+                let fields = schema.fields()[from..].iter().take(limits.keys);
+                fields.map(|field| field.data_type().clone()).collect::<Vec<_>>()
+            };
+            if types(&batch.schema(), 0) != types(&schema, 1) {
+                return Err(Error::Keys);
+            }
+            keys.of(&batch.columns()[..limits.keys], batch.num_rows())?;
+            if keys.count() != batch.num_rows() {
+                return Err(Error::Keys); // one stands twice
+            }
+            batch.num_rows()
+        }
+        _ => 1,
+    };
+    let persons = Codes::new(1, false);
+    let parts = Part::<W>::all();
+    take_in(rows, limits, &measures, &persons, &keys, &parts)?;
+
+    let mut columns = keys.rows()?;
+    if limits.private && columns.is_empty() {
+        let types = schema.fields()[1..=limits.keys].iter().map(|field| field.data_type());
+        columns = types.map(arrow_array::new_empty_array).collect();
+    }
+    let records: usize = parts.iter().map(|part| lock(part).records()).sum();
+    let count = keys.count();
+    // Each thread has totals of its own: only where there are more records than these.
+    let threads = cores().min(records / count.max(1)).min(records / SLICE).max(1);
+    let left = Mutex::new(parts.iter());
+    let totals = in_threads(threads, || {
+        let mut totals = Totals::new(limits, &measures, &columns, count);
+        let mut scratch = Scratch::new();
+        loop {
+            let next = lock(&left).next();
+            let Some(part) = next else { return Ok(totals) };
+            let part = std::mem::take(&mut *lock(part)); // its memory is free afterwards
+            part.by_person(&mut scratch, |records| totals.add(records));
+        }
+    })?;
+    let sums = totals.into_iter().map(Totals::sums).reduce(|mut sums, more| {
+        sums.iter_mut().zip(more).for_each(|(sum, one)| *sum += one);
+        sums
+    });
+    table(
+        limits,
+        &columns,
+        &schema,
+        if limits.private { count } else { shown },
+        &sums.unwrap_or_default(),
+    )
+}
+
+/// Puts all rows into parts. Threads take batches in turn.
+fn take_in<const W: usize>(
+    mut rows: impl RecordBatchReader + Send,
+    limits: &Limits,
+    measures: &Measures,
+    persons: &Codes,
+    keys: &Codes,
+    parts: &[Mutex<Part<W>>],
+) -> Result<(), Error> {
+    let Some(first) = rows.next() else { return Ok(()) };
+    let few = first.as_ref().is_ok_and(|batch| batch.num_rows() < SLICE);
+    let left = Mutex::new((Some(first), Some(rows)));
+    let take = || {
+        let mut scratch = Scratch::new();
+        loop {
+            let next = {
+                let mut left = lock(&left);
+                let next = left.0.take().or_else(|| left.1.as_mut().and_then(Iterator::next));
+                if !matches!(next, Some(Ok(_))) {
+                    left.1 = None; // whatever there was: it is not asked again
+                }
+                next
+            };
+            let Some(batch) = next else { return Ok(()) };
+            let batch = batch.map_err(|_| Error::Stream)?;
+            for start in (0..batch.num_rows()).step_by(SLICE) {
+                let slice = batch.slice(start, SLICE.min(batch.num_rows() - start));
+                let (columns, rows) = (slice.columns(), slice.num_rows());
+                if columns[0].null_count() != 0 {
+                    return Err(Error::Null);
+                }
+                let person = persons_of(&columns[0], persons)?;
+                let key = keys.of(&columns[1..=limits.keys], rows)?;
+                let words = measures.of(&columns[1 + limits.keys..])?;
+                let first = 1 + usize::from(limits.private);
+                split(&person, &key, &words, parts, (keys.count(), first), &mut scratch)?;
+            }
+        }
+    };
+    in_threads(if few { 1 } else { cores() }, take).map(|_| ())
+}
+
+/// Numbers for persons: whole numbers that are not large are their own, and all others get those above.
+fn persons_of(column: &ArrayRef, codes: &Codes) -> Result<Vec<u64>, Error> {
+    const DIRECT: u64 = PERSONS / 2;
+    let Some(mut numbers) = codes::integers(column) else {
+        let found = codes.of(std::slice::from_ref(column), column.len())?;
+        return Ok(found.into_iter().map(u64::from).collect());
+    };
+    if numbers.iter().copied().max() >= Some(DIRECT) {
+        let large = UInt64Array::from_iter_values(numbers.iter().copied().filter(|n| *n >= DIRECT));
+        let mut found = codes.of(&[Arc::new(large)], 0)?.into_iter();
+        for number in numbers.iter_mut().filter(|number| **number >= DIRECT) {
+            *number = DIRECT + u64::from(found.next().expect("there is one for each"));
+        }
+    }
+    Ok(numbers)
+}
+
+fn table(
+    limits: &Limits,
+    keys: &[ArrayRef],
+    schema: &Schema,
+    rows: usize,
+    sums: &[i128],
+) -> Result<RecordBatch, Error> {
+    let width = person::width(limits);
+    let mut fields = Vec::new();
+    let mut columns = Vec::new();
+    if limits.private {
+        for (i, key) in keys.iter().enumerate() {
+            fields.push(Arc::new(schema.field(1 + i).clone()));
+            columns.push(key.clone());
+        }
+    }
+    for (column, name) in limits.names.iter().enumerate() {
+        let cells = (0..rows).map(|row| sums[row * width + column]);
+        let cells = Decimal128Array::from_iter_values(cells).with_data_type(INTEGER);
+        fields.push(Arc::new(Field::new(name, INTEGER, false)));
+        columns.push(Arc::new(cells));
+    }
+    let batch =
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|_| Error::Type)?;
+    if !limits.private {
+        return Ok(batch);
+    }
+    // A key that nobody has kept is none.
+    let kept = (0..rows).map(|row| Some(sums[row * width] > 0)).collect();
+    filter_record_batch(&batch, &kept).map_err(|_| Error::Type)
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn in_threads<R: Send>(
+    threads: usize,
+    work: impl Fn() -> Result<R, Error> + Sync,
+) -> Result<Vec<R>, Error> {
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(&work)).collect();
+        let own = work();
+        let others = others.into_iter().map(|one| one.join().expect("a thread panicked"));
+        std::iter::once(own).chain(others.collect::<Vec<_>>()).collect()
+    })
+}

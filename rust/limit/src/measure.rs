@@ -1,0 +1,130 @@
+//! What rows add to each column, in words.
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, UInt64Type};
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::DataType;
+
+use crate::{Axis, Block, Error, Limits};
+
+/// Of a value that is not there; larger than any grid.
+const MISSING: u64 = u64::MAX;
+/// Grids up to here are doubles too.
+const FINEST: u64 = 1 << 53;
+
+/// Where the sum of a column is found in a record.
+#[derive(Clone, Copy, Debug)]
+pub enum Source {
+    /// It is the number of rows.
+    Rows,
+    /// The word with this number, counted from the first that is a measure.
+    Word(usize),
+}
+
+pub struct Measures<'a> {
+    limits: &'a Limits,
+    words: usize,
+}
+
+impl<'a> Measures<'a> {
+    pub fn new(limits: &'a Limits) -> Self {
+        let words = limits.blocks.iter().filter(|block| !block.axes.is_empty());
+        Self { limits, words: words.map(|block| block.columns.len()).sum() }
+    }
+
+    /// How many words a record has for them.
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
+    pub fn axes(&self) -> usize {
+        self.limits.blocks.iter().map(|block| block.axes.len()).sum()
+    }
+
+    pub fn sources(&self) -> Vec<Source> {
+        let mut next = 0..;
+        let blocks = self.limits.blocks.iter();
+        let columns = blocks.flat_map(|block| block.columns.iter().map(|_| block.axes.is_empty()));
+        columns
+            .map(
+                |plain| {
+                    if plain { Source::Rows } else { Source::Word(next.next().expect("endless")) }
+                },
+            )
+            .collect()
+    }
+
+    /// From the columns of a hash, if keys are private, and of axes: for each word its column.
+    pub fn of(&self, columns: &[ArrayRef]) -> Result<Vec<Vec<u64>>, Error> {
+        let mut columns = columns.iter();
+        let mut words = Vec::with_capacity(self.words + 1);
+        if self.limits.private {
+            let hash = columns.next().ok_or(Error::Columns)?;
+            if *hash.data_type() != DataType::UInt64 || hash.null_count() != 0 {
+                return Err(Error::Type);
+            }
+            words.push(hash.as_primitive::<UInt64Type>().values().to_vec());
+        }
+        for block in self.limits.blocks.iter().filter(|block| !block.axes.is_empty()) {
+            let axes = block.axes.iter().zip(columns.by_ref());
+            let axes =
+                axes.map(|(axis, column)| on_grid(*axis, column)).collect::<Result<Vec<_>, _>>()?;
+            words.extend(block.columns.iter().map(|(powers, _)| parts(block, powers, &axes)));
+        }
+        Ok(words)
+    }
+}
+
+/// The values of an axis: NULL and NaN are missing, all others are clipped.
+fn on_grid(axis: Axis, column: &ArrayRef) -> Result<Vec<u64>, Error> {
+    if axis.degree == 0 {
+        let there = column.as_boolean_opt().filter(|there| there.null_count() == 0);
+        let there = there.ok_or(Error::Type)?.values();
+        return Ok(there.iter().map(|there| if there { 1 } else { MISSING }).collect());
+    }
+    let values = column.as_primitive_opt::<Float64Type>().ok_or(Error::Type)?;
+    if axis.grid > FINEST {
+        return Err(Error::Columns);
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it saturates at both ends
+    let clip = |x: f64| if x.is_nan() { MISSING } else { (x as u64).min(axis.grid) };
+    let mut found: Vec<u64> = values.values().iter().map(|x| clip(*x)).collect();
+    if let Some(nulls) = values.nulls() {
+        let absent = found.iter_mut().zip(nulls.iter()).filter(|(_, there)| !there);
+        absent.for_each(|(value, _)| *value = MISSING);
+    }
+    Ok(found)
+}
+
+/// What each row adds to one column of a block: zero where a value is missing.
+fn parts(block: &Block, powers: &[u32], axes: &[Vec<u64>]) -> Vec<u64> {
+    match (&block.axes[..], axes, powers) {
+        // Those that nearly all queries have.
+        ([Axis { degree: 0, .. }], [values], _) => {
+            values.iter().map(|x| u64::from(*x != MISSING)).collect()
+        }
+        ([Axis { degree: 1, .. }], [values], [1]) if block.coarse == 1 => {
+            values.iter().map(|x| if *x == MISSING { 0 } else { *x }).collect()
+        }
+        ([Axis { degree: 1, grid }], [values], [0]) if block.coarse == 1 => {
+            values.iter().map(|x| if *x == MISSING { 0 } else { grid - x }).collect()
+        }
+        _ => (0..axes[0].len()).map(|row| part(block, powers, axes, row)).collect(),
+    }
+}
+
+fn part(block: &Block, powers: &[u32], axes: &[Vec<u64>], row: usize) -> u64 {
+    let mut product = 1_u128;
+    for ((axis, power), values) in block.axes.iter().zip(powers).zip(axes) {
+        let x = values[row];
+        if x == MISSING {
+            return 0;
+        }
+        if axis.degree > 0 {
+            product *=
+                u128::from(x).pow(*power) * u128::from(axis.grid - x).pow(axis.degree - power);
+            product *= if axis.degree == 2 && *power == 1 { 2 } else { 1 };
+        }
+    }
+    u64::try_from(product / block.coarse).expect("`coarse` makes it small")
+}

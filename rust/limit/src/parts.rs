@@ -1,0 +1,242 @@
+//! Records of rows, in parts by their person.
+
+use std::sync::Mutex;
+
+use crate::{Error, lock};
+
+/// Persons have numbers below this, keys have numbers below that, and a record stands for so many rows at the most.
+pub const PERSONS: u64 = 1 << 36;
+pub const KEYS: usize = 1 << 28;
+const ROWS: u64 = (1 << 8) - 1;
+
+const PARTS: usize = 1 << 8;
+/// Bytes of records up to which a part is not merged.
+const LEAST: usize = 1 << 20;
+/// Records that are allocated at once at the most.
+const CHUNK: usize = 1 << 13;
+
+/// First the person's number within her part, the key and the number of rows: 28, 28 and 8 bits. Then what these rows
+/// add: a hash if keys are private, which is the same for all of a pair, and measures.
+pub type Record<const W: usize> = [u64; W];
+
+fn person_of<const W: usize>(record: &Record<W>) -> u64 {
+    record[0] >> 36
+}
+
+#[allow(clippy::cast_possible_truncation)] // 28 bits
+pub fn key_of<const W: usize>(record: &Record<W>) -> usize {
+    (record[0] >> 8) as usize & (KEYS - 1)
+}
+
+pub fn rows_of<const W: usize>(record: &Record<W>) -> u64 {
+    record[0] & ROWS
+}
+
+/// A number whose upper bits depend on all the others. A poor choice of persons makes it slow, not wrong.
+fn mix(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The part of a person and her number in it: from both the person can be told.
+#[allow(clippy::cast_possible_truncation)] // 8 bits
+fn place_of(person: u64) -> (u8, u64) {
+    let number = person >> 8;
+    (person as u8 ^ (mix(number) >> 56) as u8, number)
+}
+
+pub struct Part<const W: usize> {
+    chunks: Vec<Vec<Record<W>>>,
+    records: usize,
+    most: usize,
+}
+
+impl<const W: usize> Default for Part<W> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), records: 0, most: LEAST / size_of::<Record<W>>() }
+    }
+}
+
+/// Memory that is used again and again.
+pub struct Scratch<const W: usize> {
+    records: Vec<Record<W>>,
+    starts: Vec<u32>,
+    slots: Vec<u32>,
+    rows: Vec<(u8, u64)>,
+}
+
+impl<const W: usize> Scratch<W> {
+    pub fn new() -> Self {
+        Self { records: Vec::new(), starts: Vec::new(), slots: Vec::new(), rows: Vec::new() }
+    }
+}
+
+impl<const W: usize> Part<W> {
+    pub fn all() -> Vec<Mutex<Self>> {
+        (0..PARTS).map(|_| Mutex::default()).collect()
+    }
+
+    pub fn records(&self) -> usize {
+        self.records
+    }
+
+    fn append(&mut self, mut records: &[Record<W>]) {
+        self.records += records.len();
+        while !records.is_empty() {
+            let room = self.chunks.last().map_or(0, |chunk| chunk.capacity() - chunk.len());
+            if room == 0 {
+                self.chunks.push(Vec::with_capacity(self.records.next_power_of_two().min(CHUNK)));
+                continue;
+            }
+            let (now, later) = records.split_at(room.min(records.len()));
+            self.chunks.last_mut().expect("there is room").extend_from_slice(now);
+            records = later;
+        }
+    }
+
+    /// Calls `each` with all records of a person, for one person after the other.
+    pub fn by_person(self, scratch: &mut Scratch<W>, mut each: impl FnMut(&[Record<W>])) {
+        let last = self.chunks.iter().flatten().map(person_of).max().unwrap_or(0);
+        let bits = (self.records / 8).max(1).ilog2().min(16);
+        if last < 4 * self.records as u64 + 256 {
+            #[allow(clippy::cast_possible_truncation)] // it is small
+            let place = |record: &Record<W>| person_of(record) as usize;
+            self.sort(scratch, place(&[last << 36; W]) + 1, place, |same, _| each(same));
+        } else {
+            // By so many bits that few persons have the same, and then by person where they have.
+            #[allow(clippy::cast_possible_truncation)] // few bits are left
+            let place =
+                |record: &Record<W>| (mix(person_of(record)) >> 40 & ((1 << bits) - 1)) as usize;
+            self.sort(scratch, 1 << bits, place, |same, _| {
+                same.sort_unstable_by_key(person_of);
+                same.chunk_by(|left, right| person_of(left) == person_of(right))
+                    .for_each(&mut each);
+            });
+        }
+    }
+
+    /// Calls `each` with all records that have the same place.
+    fn sort(
+        self,
+        scratch: &mut Scratch<W>,
+        places: usize,
+        place: impl Fn(&Record<W>) -> usize,
+        mut each: impl FnMut(&mut [Record<W>], usize),
+    ) {
+        let starts = &mut scratch.starts;
+        starts.clear();
+        starts.resize(places + 1, 0);
+        for record in self.chunks.iter().flatten() {
+            starts[place(record) + 1] += 1;
+        }
+        for i in 1..starts.len() {
+            starts[i] += starts[i - 1];
+        }
+        let sorted = &mut scratch.records;
+        sorted.resize(self.records.max(sorted.len()), [0; W]);
+        for chunk in self.chunks {
+            for record in &chunk {
+                let start = &mut starts[place(record)];
+                sorted[*start as usize] = *record;
+                *start += 1;
+            }
+        }
+        let mut from = 0;
+        for (i, end) in starts[..places].iter().enumerate() {
+            let end = *end as usize;
+            if from < end {
+                each(&mut sorted[from..end], i);
+            }
+            from = end;
+        }
+    }
+
+    /// One record for each person and key, unless it could not hold the sums.
+    fn merge(&mut self, keys: usize, first: usize, scratch: &mut Scratch<W>) {
+        let part = std::mem::take(self);
+        let mut slots = std::mem::take(&mut scratch.slots);
+        slots.resize(keys, 0);
+        let mut pairs: Vec<Record<W>> = Vec::new();
+        part.by_person(scratch, |records| {
+            pairs.clear();
+            for record in records {
+                let slot = &mut slots[key_of(record)];
+                if let Some(pair) = slot.checked_sub(1).map(|slot| &mut pairs[slot as usize])
+                    && let Some(sum) = added(pair, record, first)
+                {
+                    *pair = sum;
+                } else {
+                    pairs.push(*record);
+                    *slot = u32::try_from(pairs.len()).expect("a part has fewer records");
+                }
+            }
+            for pair in &pairs {
+                slots[key_of(pair)] = 0;
+            }
+            self.append(&pairs);
+        });
+        scratch.slots = slots;
+        self.most = self.most.max((8 / W).clamp(2, 4) * self.records);
+    }
+}
+
+/// Two records of the same person and key as one, if it can hold the sums; measures begin at `first`.
+fn added<const W: usize>(pair: &Record<W>, more: &Record<W>, first: usize) -> Option<Record<W>> {
+    if rows_of(pair) + rows_of(more) > ROWS {
+        return None;
+    }
+    let mut sum = *pair;
+    sum[0] += rows_of(more);
+    for (word, more) in sum[first..].iter_mut().zip(&more[first..]) {
+        *word = word.checked_add(*more)?;
+    }
+    Some(sum)
+}
+
+/// Appends rows to the parts of their persons.
+pub fn split<const W: usize>(
+    persons: &[u64],
+    keys: &[u32],
+    words: &[Vec<u64>],
+    parts: &[Mutex<Part<W>>],
+    (count, first): (usize, usize), // of keys; of measures
+    scratch: &mut Scratch<W>,
+) -> Result<(), Error> {
+    if count > KEYS || persons.iter().copied().max() >= Some(PERSONS) {
+        return Err(Error::Size);
+    }
+    let mut rows = std::mem::take(&mut scratch.rows);
+    rows.clear();
+    let mut starts = [0_usize; PARTS + 1];
+    rows.extend(persons.iter().zip(keys).map(|(person, key)| {
+        let (part, number) = place_of(*person);
+        starts[usize::from(part) + 1] += 1;
+        (part, number << 36 | u64::from(*key) << 8 | 1)
+    }));
+    for i in 0..PARTS {
+        starts[i + 1] += starts[i];
+    }
+    let mut records = std::mem::take(&mut scratch.records);
+    records.resize(persons.len().max(records.len()), [0; W]);
+    let mut ends = starts;
+    for (row, (part, head)) in rows.iter().enumerate() {
+        let end = &mut ends[usize::from(*part)];
+        let record = &mut records[*end];
+        record[0] = *head;
+        for (word, column) in record[1..].iter_mut().zip(words) {
+            *word = column[row];
+        }
+        *end += 1;
+    }
+    scratch.rows = rows;
+    for (i, part) in parts.iter().enumerate() {
+        if starts[i] < starts[i + 1] {
+            let mut part = lock(part);
+            part.append(&records[starts[i]..starts[i + 1]]);
+            if part.records > part.most {
+                part.merge(count, first, scratch);
+            }
+        }
+    }
+    scratch.records = records;
+    Ok(())
+}

@@ -1,0 +1,267 @@
+//! One person's pairs of a key and what her rows add there: limited, and added to the totals of the keys.
+
+use arrow_array::ArrayRef;
+
+use crate::codes::compare;
+use crate::measure::{Measures, Source};
+use crate::parts::{Record, key_of, rows_of};
+use crate::{Kind, Limits};
+
+/// How many totals a key has.
+pub fn width(limits: &Limits) -> usize {
+    let columns: usize = limits.blocks.iter().map(|block| block.columns.len()).sum();
+    columns + usize::from(limits.private)
+}
+
+pub struct Totals<'a> {
+    limits: &'a Limits,
+    keys: &'a [ArrayRef],
+    columns: Vec<Column>,
+    words: usize,
+    within: u128, // the size up to which nothing is scaled
+    once: bool,   // whether there are blocks of persons
+    sums: Vec<i128>,
+    // Of the person at hand: for each key one more than the place of her pair, and zero if there is none.
+    slots: Vec<u32>,
+    pairs: Vec<Pair>,
+    cells: Vec<u128>, // the measures of all pairs, one pair after the other
+    groups: Vec<u128>,
+}
+
+struct Column {
+    source: Source,
+    block: usize,
+    factor: u128,
+    most: u128, // times `max_rows`
+}
+
+#[derive(Clone, Copy)]
+struct Pair {
+    key: u32,
+    place: u32, // of its cells
+    rows: u64,
+    hash: u64,
+}
+
+impl<'a> Totals<'a> {
+    pub fn new(
+        limits: &'a Limits,
+        measures: &Measures,
+        keys: &'a [ArrayRef],
+        count: usize,
+    ) -> Self {
+        let blocks = limits.blocks.iter().enumerate();
+        let factors = blocks.flat_map(|(i, block)| block.columns.iter().map(move |c| (i, c.1)));
+        let columns = measures.sources().into_iter().zip(factors);
+        let columns = columns.map(|(source, (block, factor))| Column {
+            source,
+            block,
+            factor,
+            most: factor * limits.max_rows,
+        });
+        Self {
+            limits,
+            keys,
+            columns: columns.collect(),
+            words: measures.words(),
+            within: limits.max_rows.pow(limits.norm),
+            once: limits.blocks.iter().any(|block| block.kind == Kind::Persons),
+            sums: vec![0; width(limits) * count],
+            slots: vec![0; count],
+            pairs: Vec::new(),
+            cells: Vec::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    pub fn sums(self) -> Vec<i128> {
+        self.sums
+    }
+
+    /// Adds all records of one person.
+    pub fn add<const W: usize>(&mut self, records: &[Record<W>]) {
+        self.gather(records);
+        if self.limits.private && self.pairs.len() > self.limits.max_groups {
+            let keys = self.keys;
+            self.pairs.sort_unstable_by(|left, right| {
+                let order = left.hash.cmp(&right.hash);
+                order.then_with(|| compare(keys, left.key as usize, right.key as usize))
+            });
+            self.pairs.truncate(self.limits.max_groups);
+        }
+        let power = |rows: u128| if self.limits.norm == 2 { rows * rows } else { rows };
+        let size: u128 = self.pairs.iter().map(|pair| power(u128::from(pair.rows))).sum();
+        if self.once {
+            self.count_groups();
+        }
+        let (width, within) = (width(self.limits), size <= self.within);
+        let root = Divisor::new(if within { 1 } else { root(size, self.limits.norm) });
+        for pair in &self.pairs {
+            let mut place = pair.key as usize * width;
+            if self.limits.private {
+                self.sums[place] += 1;
+                place += 1;
+            }
+            for (column, sum) in self.columns.iter().zip(&mut self.sums[place..]) {
+                let value = value(column.source, pair, &self.cells);
+                let block = &self.limits.blocks[column.block];
+                let cell = match block.kind {
+                    Kind::Rows if within => value * column.factor,
+                    Kind::Rows => root.scaled(value, column.most),
+                    Kind::Persons if value == 0 => 0,
+                    Kind::Persons => once(
+                        self.groups[column.block],
+                        self.limits.in_groups,
+                        self.limits.norm,
+                        block.weight,
+                        block.whole,
+                    ),
+                };
+                *sum += i128::try_from(cell).expect("it is far below 2^127");
+            }
+        }
+    }
+
+    /// Puts records of the same key together.
+    fn gather<const W: usize>(&mut self, records: &[Record<W>]) {
+        self.pairs.clear();
+        self.cells.clear();
+        let first = 1 + usize::from(self.limits.private);
+        for record in records {
+            let slot = &mut self.slots[key_of(record)];
+            let measures = &record[first.min(W)..(first + self.words).min(W)];
+            if *slot == 0 {
+                let place = u32::try_from(self.cells.len()).expect("pairs and columns are few");
+                let hash = if self.limits.private { record[W.min(2) - 1] } else { 0 };
+                let key = u32::try_from(key_of(record)).expect("it has 28 bits");
+                self.pairs.push(Pair { key, place, rows: rows_of(record), hash });
+                self.cells.extend(measures.iter().map(|word| u128::from(*word)));
+                *slot = u32::try_from(self.pairs.len()).expect("there are fewer than 2^32 keys");
+            } else {
+                let pair = &mut self.pairs[*slot as usize - 1];
+                pair.rows += rows_of(record);
+                let cells = &mut self.cells[pair.place as usize..];
+                cells.iter_mut().zip(measures).for_each(|(cell, word)| *cell += u128::from(*word));
+            }
+        }
+        for pair in &self.pairs {
+            self.slots[pair.key as usize] = 0;
+        }
+    }
+
+    /// In how many groups she counts, for each block of persons.
+    fn count_groups(&mut self) {
+        self.groups.clear();
+        self.groups.resize(self.limits.blocks.len(), 0);
+        for column in &self.columns {
+            if self.limits.blocks[column.block].kind == Kind::Persons {
+                let there = self.pairs.iter().filter(|p| value(column.source, p, &self.cells) > 0);
+                self.groups[column.block] = there.count() as u128;
+            }
+        }
+    }
+}
+
+fn value(source: Source, pair: &Pair, cells: &[u128]) -> u128 {
+    match source {
+        Source::Rows => u128::from(pair.rows),
+        Source::Word(i) => cells[pair.place as usize + i],
+    }
+}
+
+/// A number by which many are divided.
+struct Divisor {
+    by: u128,
+    inverse: Option<(u64, u64)>, // the number, and 2^64 over it rounded down
+}
+
+impl Divisor {
+    fn new(by: u128) -> Self {
+        Self { by, inverse: u64::try_from(by).ok().map(|by| (by, u64::MAX / by)) }
+    }
+
+    /// value * over / by, rounded down.
+    fn scaled(&self, value: u128, over: u128) -> u128 {
+        if let (Some((by, inverse)), Ok(value), Ok(over)) =
+            (self.inverse, u64::try_from(value), u64::try_from(over))
+            && let Some(product) = value.checked_mul(over)
+        {
+            // Below by less than 2: both roundings lose less than one.
+            let mut quotient = ((u128::from(product) * u128::from(inverse)) >> 64) as u64;
+            while product - quotient * by >= by {
+                quotient += 1;
+            }
+            return u128::from(quotient);
+        }
+        value * over / self.by
+    }
+}
+
+/// An integer that is not below the norm: its square is checked against `size`, so rounding cannot hurt.
+///
+/// The very expression of the SQL form, also where it could be a better one.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn root(size: u128, norm: u32) -> u128 {
+    if norm == 1 {
+        return size;
+    }
+    let (upper, lower) = ((size >> 64) as u64, size as u64); // as the engine makes a DOUBLE of a HUGEINT
+    let double = upper as f64 * 2_f64.powi(64) + lower as f64;
+    let guess = double.sqrt().ceil() as u128;
+    if guess * guess >= size {
+        guess
+    } else if (guess + 1) * (guess + 1) >= size {
+        guess + 1
+    } else {
+        size
+    }
+}
+
+/// What a person counts in each of `groups` groups.
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn once(groups: u128, most: u128, norm: u32, weight: u128, whole: f64) -> u128 {
+    match norm {
+        _ if groups <= most => weight,
+        1 => weight * most / groups,
+        _ => (whole / (groups as f64).sqrt()).floor() as u128,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Divisor, once, root};
+
+    #[test]
+    fn quotients_are_rounded_down() {
+        let ends = [0, 1, 2, 3, 16, 255, 1 << 20, (1 << 32) - 1, 1 << 32, u64::MAX - 1, u64::MAX];
+        let mut numbers: Vec<u128> = ends.into_iter().map(u128::from).collect();
+        numbers.extend([1 << 64, (1 << 80) + 7]);
+        for by in numbers.iter().filter(|by| **by > 0) {
+            let divisor = Divisor::new(*by);
+            for value in &numbers {
+                for over in numbers.iter().filter(|over| **over < 1 << 40) {
+                    assert_eq!(divisor.scaled(*value, *over), value * over / by);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn roots_are_not_below_the_norm() {
+        for bits in 0..126 {
+            let near = (1_u128 << bits).isqrt();
+            for size in [near * near, near * near + 1, (1 << bits) - 1, 1 << bits] {
+                let found = root(size, 2);
+                assert!(found * found >= size && (bits > 100 || found <= size.isqrt() + 2));
+                assert_eq!(root(size, 1), size);
+            }
+        }
+    }
+
+    #[test]
+    fn a_person_in_many_groups_counts_for_less() {
+        assert_eq!(once(3, 3, 1, 100, 0.0), 100);
+        assert_eq!(once(7, 3, 1, 100, 0.0), 42);
+        assert_eq!(once(16, 4, 2, 100, 199.999), 49);
+    }
+}

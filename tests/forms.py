@@ -1,0 +1,40 @@
+"""The limit pass in its native form: the exact integers that it gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from dpsql._native import limit_and_add_noise
+from dpsql.plan import Plan
+
+
+def natively(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:
+    """Its rows with all keys, and with noise so small that there is none."""
+    assert plan.limits is not None
+    rows, *declared = (connection.sql(sql) for sql in plan.exact)
+    scales, least = [2.0**-200] * len(plan.noise), 0 if plan.threshold else None
+    declared_keys = next(iter(declared), None)
+    return rows_of(plan, limit_and_add_noise(rows, declared_keys, plan.limits, "laplace", scales, least))
+
+
+def by_sql(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:
+    """Those of the SQL form, through Arrow too."""
+    return rows_of(plan, connection.sql(plan.inner))
+
+
+def rows_of(plan: Plan, stream: Any) -> list[tuple[Any, ...]]:
+    table = pa.table(stream)
+    keys = len(table.columns) - len(plan.noise)
+    assert table.column_names[keys:] == list(plan.noise)
+    columns = [column.to_pylist() for column in table.columns]
+    integers = [list(map(int, column)) for column in columns[keys:]]
+    return list(zip(*columns[:keys], *integers, strict=True))
+
+
+def same(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]], ordered: bool) -> bool:
+    """Whether two lists have the same rows; NaN equals NaN."""
+    one, other = (list(map(repr, rows)) for rows in (left, right))
+    return one == other if ordered else sorted(one) == sorted(other)

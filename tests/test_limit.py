@@ -1,0 +1,231 @@
+"""Both forms of the limit pass, SQL and native, give the same integers; test_lemmas compares them on all spec queries."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from forms import by_sql, natively, same
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dpsql
+from dpsql._native import limit_and_add_noise
+from dpsql.backends import DuckDB
+from dpsql.catalog import build, read_policy
+from dpsql.compile import release
+from dpsql.passes.parse import parse
+from dpsql.plan import Block, Limits, Plan, PublicKeys
+
+FAR = datetime.datetime(1970, 1, 1)
+KEYS: dict[str, tuple[str, list[Any]]] = {
+    "flag": ("BOOLEAN", [True, False]),
+    "small": ("SMALLINT", [0, 1, -1, 32767, -32768]),
+    "big": ("BIGINT", [0, 65535, 65536, -1, 2**63 - 1, -(2**63)]),
+    "ubig": ("UBIGINT", [0, 2**64 - 1, 2**63]),
+    "price": ("DECIMAL(9,2)", [Decimal("0.00"), Decimal("-1.50"), Decimal("9999999.99")]),
+    "rate": ("DOUBLE", [0.0, -0.0, float("nan"), float("inf"), -1e308, 5e-324]),
+    "word": ("VARCHAR", ["", "a", "a\0", "\0", "é", "a" * 100, "a" * 2000]),
+    "day": ("DATE", [datetime.date(1970, 1, 1), datetime.date(1, 1, 1), datetime.date(9999, 12, 31)]),
+    "moment": ("TIMESTAMP", [FAR, datetime.datetime(2024, 5, 6, 7, 8, 9, 10)]),
+    "kind": ("VARCHAR", ["x", "y", "z", "w"]),  # the policy knows x, y and NULL
+    "level": ("INTEGER", [1, 2, 3, 9]),  # and 1 to 3
+}
+PERSONS = {
+    "BIGINT": [1, 2, 3, -5, 2**35 - 1, 2**35, 2**36 + 1, 257, 513, 2**63 - 1],
+    "VARCHAR": ["", "1", "a", "\0", "a\0", "b" * 50],
+    "HUGEINT": [1, 2, -(2**90), 2**90],
+    "UUID": [f"00000000-0000-0000-0000-00000000000{i}" for i in range(5)],
+}
+VALUES = [None, 0.0, -0.0, 3.7, 10.0, 1e300, -7.0, float("nan"), float("inf"), float("-inf")]
+MEASURES = [
+    *["count(*)", "count(x)", "count(word)", "sum(x)", "avg(y)", "var_pop(x)", "corr(x, y)", "regr_slope(y, x)"],
+    *["count(DISTINCT person)", "count(DISTINCT person) FILTER (WHERE x > 3)", "sum(x) FILTER (WHERE flag)"],
+]
+
+
+def policy(accounting: str, most: int, groups: int) -> dict[str, Any]:
+    ranges = {"x": {"between": [0, 10]}, "y": {"between": [-5, 1000000]}}
+    domains = {"kind": {"in": ["x", "y"]}, "level": {"in": [1, 2, 3]}}
+    return {
+        "dataset": {"id": "t"},
+        "budget": {"epsilon": 1e9, "delta": 1e-6, "accounting": accounting},
+        "defaults": {"epsilon": 1.0, "max_rows_contributed": most, "max_groups_contributed": groups},
+        "tables": {"t": {"person": "person", "columns": {**ranges, **domains}}},
+    }
+
+
+rows = st.integers(0, 3).flatmap(  # many rows of few persons, or few of many
+    lambda size: st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2**30)), max_size=10**size // 2)
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(
+    person=st.sampled_from(sorted(PERSONS)),
+    keys=st.lists(st.sampled_from([*KEYS, "kind", "level", "flag"]), max_size=3, unique=True),
+    measures=st.lists(st.sampled_from(MEASURES), min_size=1, max_size=4, unique=True),
+    drawn=rows,
+    accounting=st.sampled_from(["pure", "gdp"]),
+    most=st.integers(1, 6),
+    groups=st.integers(1, 4),
+)
+def test_same_integers(
+    person: str,
+    keys: list[str],
+    measures: list[str],
+    drawn: list[tuple[int, int]],
+    accounting: str,
+    most: int,
+    groups: int,
+) -> None:
+    connection = duckdb.connect()
+    columns = ", ".join(f"{name} {type_}" for name, (type_, _) in KEYS.items())
+    connection.execute(f"CREATE TABLE t (person {person}, {columns}, x DOUBLE, y DOUBLE)")
+    for who, seed in drawn[:200]:  # the digits of a number choose the cells
+        digits = itertools.accumulate(itertools.repeat(seed, 20), lambda left, _: left * 48271 % (2**31 - 1))
+        cells = [[None, *values][next(digits) // 7 % (len(values) + 1)] for _, values in KEYS.values()]
+        x, y = (VALUES[next(digits) // 7 % len(VALUES)] for _ in "xy")
+        owner = PERSONS[person][who % len(PERSONS[person])]
+        marks = ", ".join("?" * (len(cells) + 3))
+        connection.execute(f"INSERT INTO t VALUES ({marks})", [owner, *cells, x, y])
+    connection.execute(f"INSERT INTO t SELECT * FROM t WHERE hash(t) % {most} = 0")
+    known = read_policy(policy(accounting, most, groups))
+    with DuckDB(connection).snapshot() as snapshot:
+        catalog = build(known, snapshot.schemas(known.tables))
+    if person == "UUID":  # there are no expressions of these
+        measures = [measure for measure in measures if "person" not in measure] or ["count(*)"]
+    if accounting == "pure" and set(keys) - {"kind", "level", "flag"}:
+        keys = ["kind"]  # without a delta groups are public
+    query = f"SELECT {', '.join([*keys, *measures])} FROM t {'GROUP BY ALL' if keys else ''}"
+    plan = release(parse(query), catalog, Fraction(1), Fraction(1, 10**8))
+    if plan.plain:
+        assert connection.execute(plan.plain).fetchall() == connection.execute(plan.inner).fetchall()
+        return
+    assert plan.limits is not None
+    ordered = isinstance(plan.keys, PublicKeys)
+    assert same(natively(connection, plan), by_sql(connection, plan), ordered)
+
+
+def many(n: int) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE t AS SELECT (hash(i) % 300)::BIGINT AS person, 'w' || (hash(i, 1) % 50)::VARCHAR AS word, "
+        f"(hash(i, 2) % 11)::DOUBLE AS x FROM range({n}) r(i)"
+    )
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("n", "persons"), [(700_000, 300), (700_000, 3), pytest.param(40_000_000, 300, marks=pytest.mark.long)]
+)
+@pytest.mark.parametrize("query", ["SELECT word, avg(x), count(*) FROM t GROUP BY word", "SELECT count(*) FROM t"])
+def test_parts_are_merged(n: int, persons: int, query: str) -> None:
+    """Far more rows than pairs, several batches and threads; also where one record cannot hold all rows of a pair."""
+    connection = many(n)
+    connection.execute(f"UPDATE t SET person = person % {persons}")
+    known = read_policy(
+        {**policy("gdp", 1000, 20), "tables": {"t": {"person": "person", "columns": {"x": {"between": [0, 10]}}}}}
+    )
+    with DuckDB(connection).snapshot() as snapshot:
+        catalog = build(known, snapshot.schemas(known.tables))
+    plan = release(parse(query), catalog, Fraction(1), Fraction(1, 10**8))
+    expected = by_sql(connection, plan)
+    for threads in (1, 4):
+        connection.execute(f"SET threads = {threads}")
+        assert same(natively(connection, plan), expected, isinstance(plan.keys, PublicKeys))
+
+
+def limits(**given: Any) -> Limits:
+    one = Block("rows", (), (((), 1),), 1, 1, 1.0)
+    usual = {"rows": "", "declared": "", "keys": 1, "private": True, "norm": 1, "max_rows": 10, "max_groups": 2}
+    return Limits(**{**usual, "in_groups": 2, "blocks": (one,), "names": ("persons", "n0"), **given})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([3, None, -7, 5], pa.int32()),
+        pa.array([2**63, None, 1, 2**64 - 1], pa.uint64()),
+        pa.array([float("inf"), None, -0.0, float("nan")]),
+        pa.array(["b", None, "a\0", "ba"]),
+        pa.array([Decimal(5), None, Decimal(-(10**30)), Decimal(10**30)], pa.decimal128(38, 0)),
+        pa.array([datetime.date(2020, 1, 1), None, datetime.date(1, 1, 1), datetime.date(2020, 1, 2)]),
+        pa.array([datetime.datetime(2020, 1, 1), None, datetime.datetime(1, 1, 1), datetime.datetime(2020, 1, 2)]),
+    ],
+)
+def test_ties_go_by_key(keys: pa.Array) -> None:
+    """Pairs whose hashes are equal are kept in the engine's order of keys, with NULL last."""
+    hashes = pa.array([9] * 4, pa.uint64())
+    table = pa.table({"person": pa.array([1] * 4), "k0": keys, "hash": hashes})
+    kept = pa.table(limit_and_add_noise(table, None, limits(), "laplace", [2.0**-200] * 2, 0))
+    order = duckdb.from_arrow(table).order("k0 ASC NULLS LAST").limit(2).project("k0")
+    assert sorted(map(repr, kept["k0"].to_pylist())) == sorted(repr(row[0]) for row in order.fetchall())
+
+
+BAD: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"k0": pa.array([[1], [2]])}, {}),
+    ({"hash": pa.array([1, 2])}, {}),
+    ({"extra": pa.array([1, 2])}, {}),
+    ({}, {"norm": 3}),
+    ({}, {"names": ("n0",)}),
+    ({}, {"private": False}),
+    ({}, {"blocks": (Block("values", (), (((), 1),), 1, 1, 1.0),)}),
+    ({}, {"blocks": (Block("rows", ((5, 1),), (((1,), 1),), 1, 1, 1.0),)}),
+]
+
+
+@pytest.mark.parametrize(("columns", "given"), BAD)
+def test_what_is_not_as_it_should_be_is_an_error(columns: dict[str, Any], given: dict[str, Any]) -> None:
+    good = {"person": pa.array([1, 2]), "k0": pa.array(["a", "b"]), "hash": pa.array([1, 2], pa.uint64())}
+    assert len(limit_and_add_noise(pa.table(good), None, limits(), "laplace", [1.0] * 2, -1000)) == 2
+    with pytest.raises(ValueError, match="column") as caught:
+        limit_and_add_noise(pa.table({**good, **columns}), None, limits(**given), "laplace", [1.0] * 2, -1000)
+    assert not any(character.isdigit() for character in str(caught.value))
+
+
+def test_nobody_is_an_error() -> None:
+    table = pa.table({"person": pa.array([1, None]), "k0": ["a", "b"], "hash": pa.array([1, 2], pa.uint64())})
+    with pytest.raises(ValueError, match="a person is NULL"):
+        limit_and_add_noise(table, None, limits(), "laplace", [1.0] * 2, 0)
+
+
+def test_a_key_that_stands_twice_is_an_error() -> None:
+    table, twice = pa.table({"person": [1], "k0": ["a"]}), pa.table({"k0": ["a", "b", "a"]})
+    public = limits(private=False, names=("n0",))
+    with pytest.raises(ValueError, match="declared keys"):
+        limit_and_add_noise(table, twice, public, "laplace", [1.0])
+
+
+def test_large_sums_are_exact() -> None:
+    """Sums that words cannot hold, and products that are far above them."""
+    n, grid = 300_000, 2**53
+    block = Block("rows", ((grid, 2),), tuple(((k,), 2**30) for k in (2, 1, 0)), 2**70, 1, 1.0)
+    given = limits(keys=0, private=False, norm=2, max_rows=2**30, blocks=(block,), names=("a", "b", "c"))
+    values = [float(grid), float(grid - 1), 0.0, 2.0**52]
+    table = pa.table({"person": pa.array([7] * n), "x0": pa.array([values[i % 4] for i in range(n)])})
+    found = pa.table(limit_and_add_noise(table, None, given, "laplace", [2.0**-200] * 3))
+    parts = [sum(math_part(int(x), grid, k) // 2**70 for x in values) * (n // 4) * 2**30 for k in (2, 1, 0)]
+    assert [int(column[0].as_py()) for column in found.columns] == parts
+
+
+def math_part(x: int, grid: int, power: int) -> int:
+    return x**power * (grid - x) ** (2 - power) * (2 if power == 1 else 1)
+
+
+def test_which_form_runs_is_shown() -> None:
+    connection = many(100)
+    tables = {"t": {"person": "person", "columns": {"x": {"between": [0, 10]}}}}
+    db = dpsql.connect(connection, policy={**policy("gdp", 8, 3), "tables": tables}, ledger=":memory:")
+    native, plain = (db.explain(f"SELECT {what} FROM t") for what in ("count(*)", "count(DISTINCT word)"))
+    assert isinstance(native.plan, Plan) and native.plan.limits is not None and native.plan.limits.rows in str(native)
+    assert isinstance(plain.plan, Plan) and plain.plan.limits is None and plain.plan.inner in str(plain)
+    people = db.explain("SELECT count(DISTINCT person) FROM t WHERE x > 3")
+    assert isinstance(people.plan, Plan) and people.plan.plain in str(people) and "nothing to limit" in str(people)
+    assert "natively" in str(native) and "natively" not in str(plain)
