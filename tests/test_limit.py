@@ -229,3 +229,29 @@ def test_which_form_runs_is_shown() -> None:
     people = db.explain("SELECT count(DISTINCT person) FROM t WHERE x > 3")
     assert isinstance(people.plan, Plan) and people.plan.plain in str(people) and "nothing to limit" in str(people)
     assert "natively" in str(native) and "natively" not in str(plain)
+
+
+def test_threads_find_new_keys_while_parts_are_merged() -> None:
+    """Keys that are met late, by another thread, are in a part that this one merges."""
+    owner = duckdb.connect()
+    late = "CASE WHEN i % 997 = 0 THEN i ELSE 7 END"
+    owner.execute(f"CREATE TABLE t AS SELECT i % 2 AS person, {late} AS k FROM range(4_000_000) r(i)")
+    policy = {
+        "dataset": {"id": "late"},
+        "budget": {"epsilon": 1e15, "delta": 1e-6},
+        "defaults": {"epsilon": 1e9, "max_rows_contributed": 10**7, "max_groups_contributed": 10**4},
+        "tables": {"t": {"person": "person"}},
+    }
+    with dpsql.connect(owner, policy=policy, ledger=":memory:") as db:
+        for _ in range(5):
+            (row,) = db.sql("SELECT k, count(*) FROM t GROUP BY k HAVING count(*) > 1_000_000").fetchall()
+            assert row[0] == 7
+
+
+def test_no_row_decides_whether_a_type_can_be_limited() -> None:
+    """With other Arrow types than those that were tried the connection is refused, whoever is in the data."""
+    owner = duckdb.connect()
+    owner.execute("SET arrow_output_version = '1.5'; CREATE TABLE t AS SELECT 1 AS person, 2.5::DECIMAL(4, 2) AS price")
+    policy = {"dataset": {"id": "t"}, "budget": {"epsilon": 1.0}, "tables": {"t": {"person": "person"}}}
+    with pytest.raises(dpsql.Refused, match="setting_not_supported"):
+        dpsql.connect(owner, policy=policy, ledger=":memory:")

@@ -35,6 +35,7 @@ SETTINGS = {
     "old_implicit_casting": False,
     "default_order": "ASCENDING",
     "arrow_lossless_conversion": False,
+    "arrow_output_version": "1.0",
     "max_expression_depth": 1000,
 }
 # Every function and every operator that the generated SQL may call, as DuckDB's own parser names them.

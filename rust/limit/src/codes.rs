@@ -61,6 +61,11 @@ pub fn integers(column: &ArrayRef) -> Option<Vec<u64>> {
     })
 }
 
+/// Whether values of this type can have numbers.
+pub fn usable(kind: &DataType) -> Result<(), Error> {
+    values(&arrow_array::new_empty_array(kind)).map(|_| ())
+}
+
 fn values(column: &ArrayRef) -> Result<Values<'_>, Error> {
     if let Some(words) = integers(column) {
         return Ok(Values::Words(words));

@@ -18,7 +18,8 @@
 //!
 //! Sizes: a row adds at most 2^36 to a column, a person has fewer than 2^50 rows, so her sums stay below 2^86, and times
 //! the factor and `max_rows` below 2^127, as in SQL. A record has words: two that together would not fit are not merged,
-//! and are added as u128 when the person is limited. More than 2^28 keys are an error.
+//! and are added as u128 when the person is limited. More than 2^28 keys, and texts of more than 2^31 bytes
+//! together, are an error, as memory is that ends.
 
 mod codes;
 mod measure;
@@ -151,6 +152,11 @@ fn run<const W: usize>(
     {
         return Err(Error::Columns);
     }
+    // From the types alone, so that no row decides whether they can be limited.
+    for field in &schema.fields()[..=limits.keys] {
+        codes::usable(field.data_type())?;
+    }
+    measures.usable(&schema.fields()[1 + limits.keys..])?;
     let keys = Codes::new(limits.keys, limits.private);
     let shown = match declared {
         Some(batch) if limits.keys > 0 => {
@@ -241,7 +247,7 @@ fn take_in<const W: usize>(
                 let key = keys.of(&columns[1..=limits.keys], rows)?;
                 let words = measures.of(&columns[1 + limits.keys..])?;
                 let first = 1 + usize::from(limits.private);
-                split(&person, &key, &words, parts, (keys.count(), first), &mut scratch)?;
+                split(&person, &key, &words, parts, (keys, first), &mut scratch)?;
             }
         }
     };

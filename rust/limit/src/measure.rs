@@ -2,8 +2,8 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, UInt64Type};
-use arrow_array::{Array, ArrayRef};
-use arrow_schema::DataType;
+use arrow_array::{Array, ArrayRef, new_empty_array};
+use arrow_schema::{DataType, FieldRef};
 
 use crate::{Axis, Block, Error, Limits};
 
@@ -52,6 +52,12 @@ impl<'a> Measures<'a> {
                 },
             )
             .collect()
+    }
+
+    /// Whether columns of these types are a hash, if keys are private, and axes.
+    pub fn usable(&self, fields: &[FieldRef]) -> Result<(), Error> {
+        let empty = fields.iter().map(|field| new_empty_array(field.data_type()));
+        self.of(&empty.collect::<Vec<_>>()).map(|_| ())
     }
 
     /// From the columns of a hash, if keys are private, and of axes: for each word its column.

@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use crate::codes::Codes;
 use crate::{Error, lock};
 
 /// Persons have numbers below this, keys have numbers below that, and a record stands for so many rows at the most.
@@ -198,10 +199,10 @@ pub fn split<const W: usize>(
     keys: &[u32],
     words: &[Vec<u64>],
     parts: &[Mutex<Part<W>>],
-    (count, first): (usize, usize), // of keys; of measures
+    (codes, first): (&Codes, usize), // of keys; where measures begin
     scratch: &mut Scratch<W>,
 ) -> Result<(), Error> {
-    if count > KEYS || persons.iter().copied().max() >= Some(PERSONS) {
+    if codes.count() > KEYS || persons.iter().copied().max() >= Some(PERSONS) {
         return Err(Error::Size);
     }
     let mut rows = std::mem::take(&mut scratch.rows);
@@ -233,7 +234,8 @@ pub fn split<const W: usize>(
             let mut part = lock(part);
             part.append(&records[starts[i]..starts[i + 1]]);
             if part.records > part.most {
-                part.merge(count, first, scratch);
+                // Counted now, while nobody else appends: other threads may have found new keys since.
+                part.merge(codes.count(), first, scratch);
             }
         }
     }

@@ -356,6 +356,16 @@ fn integers_of(array: &ArrayRef) -> Result<&[i128], Failure> {
 
 #[pymodule]
 mod _native {
+    use pyo3::prelude::*;
+
+    /// What a panic says may have exact values in it.
+    #[pymodule_init]
+    #[allow(clippy::unnecessary_wraps)]
+    fn init(_module: &Bound<PyModule>) -> PyResult<()> {
+        std::panic::set_hook(Box::new(|_| {}));
+        Ok(())
+    }
+
     #[pymodule_export]
     use super::{
         Noisy, add_noise, add_truncated, choose, flips, limit_and_add_noise, quantile, respond,
