@@ -103,9 +103,11 @@ def test_the_command_line_says_that_the_charge_stands(slow: Path) -> None:
     assert entries(slow) == [("reserved", SLOW)]
 
 
-def test_an_interrupt_before_the_query_begins_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_before_the_query_begins_is_not_lost(request: pytest.FixtureRequest) -> None:
     """`stop` is called until the work ends."""
     calls: list[int] = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have had it ignored
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
     def work() -> None:
         signal.raise_signal(signal.SIGINT)  # the flag is set, and the main thread sees it
