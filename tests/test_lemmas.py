@@ -312,7 +312,7 @@ def test_replacing(ledger: str) -> None:
         assert plan.inner == one.inner and plan.charge.amount == pytest.approx(one.charge.amount, rel=1e-9)
         assert [m.sensitivity for m in plan.noises] == [kind.swap * m.sensitivity for m in one.noises]
     found: list[list[Exact]] = []
-    for person in shop.SHOP.persons(rows)[: None if ledger == "pure" else 2 * SOME]:
+    for person in shop.SHOP.persons(rows)[: None if ledger == "pure" else SOME]:
         shop.fill(engine(), shop.without(rows, person))
         found.append([exact(plan, both=False) for plan in plans])
     for first, second in pairwise(found):
@@ -379,7 +379,8 @@ def test_there_are_enough_neighbours() -> None:
 def test_order_and_threads(name: str) -> None:
     """The exact integers are a function of the bag: permuted rows and 1, 4 or 8 threads change nothing."""
     one = spec.DATABASES[name]
-    compiled = [stages(query, "gdp", name) for query in releases(name)]
+    queries = releases(name)[:: 2 if name == "shop" else 1]
+    compiled = [stages(query, "gdp", name) for query in queries]
     rows = one.wild(7, persons=20)
     results = []
     for threads in (1, 4, 8) if name == "shop" else (1, 4):
@@ -388,7 +389,7 @@ def test_order_and_threads(name: str) -> None:
         engine().execute(f"SET threads = {threads}")
         results.append([(exact(plan), bag(vector)) for plan, _, _, vector in compiled])
     engine().execute("SET threads = 1")
-    for query, first, *others in zip(releases(name), *results, strict=True):
+    for query, first, *others in zip(queries, *results, strict=True):
         assert all(other == first for other in others), query
 
 
