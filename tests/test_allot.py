@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_lemmas import catalog, read, releases
+from test_lemmas import beside, catalog, read, releases
 
 from dpsql.accountant import UNIT, mu_of, units
 from dpsql.compile import release
@@ -20,7 +20,7 @@ COLUMNS = ["quantity", "amount", "weight", "quantity * 2", "amount * quantity", 
 
 
 def plan(query: str, ledger: str, epsilon: str = "1", delta: str = "1e-8") -> Plan:
-    return release(read(query), catalog(ledger), Fraction(epsilon), Fraction(delta))
+    return release(read(query), beside(catalog(ledger), query), Fraction(epsilon), Fraction(delta))
 
 
 EPSILONS = ("1e-6", "0.1", "1", "20", "1e9", "1e20")

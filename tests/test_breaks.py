@@ -50,7 +50,7 @@ def test_digits_of_other_scripts_are_no_numbers(clean: dpsql.Session) -> None:
 
 def test_a_constant_that_the_engine_cannot_read_is_refused(clean: dpsql.Session) -> None:
     plan = clean.explain("SELECT count(*) FROM orders WHERE placed + INTERVAL '3 month' > placed").plan
-    object.__setattr__(plan, "inner", plan.inner.replace("'3 month'", "'+3 month'"))
+    object.__setattr__(plan.limits, "rows", plan.limits.rows.replace("'3 month'", "'+3 month'"))
     with pytest.raises(dpsql.Refused, match="literal_invalid"):
         clean._shadow.confirm(plan)
 
