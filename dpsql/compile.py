@@ -16,13 +16,15 @@ from fractions import Fraction
 from sqlglot import exp
 
 from dpsql.catalog import Catalog, Value
-from dpsql.compose import Compiler, compose, filled, not_one_for_each
+from dpsql.compose import Compiler, compose, not_one_for_each
 from dpsql.errors import Refused
 from dpsql.mechanisms import Gaussian, Laplace
 from dpsql.passes.allot import allot
 from dpsql.passes.bind import bind, written
 from dpsql.passes.climb import climb
+from dpsql.passes.given import filled
 from dpsql.passes.limit import limit
+from dpsql.passes.names import name_apart
 from dpsql.passes.parse import Parsed, apart, parse
 from dpsql.passes.resolve import resolve
 from dpsql.passes.sets import has_sets
@@ -114,6 +116,7 @@ def composed(
         raise refusal
     tree = written(parsed.tree, bind(parsed.marks, parameters))
     sets = has_sets(tree)
+    name_apart(tree)
     try:
         return compose(tree, catalog, compiler, refusal, shares)
     except Refused as error:

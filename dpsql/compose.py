@@ -6,42 +6,49 @@ over their answers and public tables: post-processing.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
-from decimal import Decimal
 from fractions import Fraction
-from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlglot import exp
 
 from dpsql.accountant import CURRENCIES
-from dpsql.aggregates import RULES
 from dpsql.algebra import Column as AlgebraColumn
 from dpsql.catalog import DOUBLE, Catalog, Column, Table, Type, fold, quoted
-from dpsql.errors import Refused, Unfinished
-from dpsql.passes.bind import spelt as constant
+from dpsql.errors import Refused
 from dpsql.passes.free import named, spelt
+from dpsql.passes.given import SAMPLES
 from dpsql.passes.label import label
 from dpsql.passes.lower import interval, refuse
+from dpsql.passes.names import RESERVED
 from dpsql.passes.resolve import has_aggregate
 from dpsql.passes.sets import has_sets, sets_of
+from dpsql.passes.shapes import (
+    aliased,
+    conditions,
+    nested,
+    of_nothing,
+    plain_rows,
+    skeleton,
+    sources,
+    tied,
+    unfiltered,
+    used,
+)
 from dpsql.plan import Family, Plan, Program, PublicKeys, Read
 from dpsql.shares import shares
 
 MAX_RELEASES = 16
 
 
-# Names that only we give.
-RESERVED = ("release ", "released ", "public ", "with ", "tied ")
 TIED = "tied groups"  # what a query that is tied to the one around it is called, once it is released
 
 # What WITH has defined, under names that stand once: rows of persons, or a query over releases.
 Names = dict[str, exp.CTE | str]
 Columns = tuple[tuple[str, Type], ...]
+Q = TypeVar("Q", bound=exp.Query)
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class Release:
 class Composer:
     """Takes a statement apart.
 
-    Needs:   a tree of allow-listed nodes
+    Needs:   a tree of allow-listed nodes, named apart
     Gives:   releases, and SQL that reads them and public tables only
     Proof:   every table and every query of the tree is visited: a table of the policy is public, or stands inside of a
              release, or is refused. The releases are planned one by one, each for its share, and losses add up; one that
@@ -100,22 +107,26 @@ class Composer:
         groups: so all levels are about the same rows, and can be made to agree.
         """
         sets = sets_of(query.copy(), self.owner(query))
-        widest = max(sets.sets, key=lambda one: len(one[0]))
         try:
-            keys = self.compiler.plan(self.beside(widest[1].copy(), names), self.known, Fraction(1), (), ()).keys
+            lacking = {axis for held, one in sets.sets for axis in self.without_null(held, one, names)}
         except Refused:  # it has to wait for another, or will be refused in its own words
-            keys = None
-        if isinstance(keys, PublicKeys):
-            named = [values for _, _, values in keys.columns]
-            lacking = [axis for axis, values in zip(widest[0], named, strict=False) if None not in values]
-            sets = sets_of(query, self.owner(query), tuple(lacking))
+            lacking = set()
+        if lacking:
+            sets = sets_of(query, self.owner(query), tuple(sorted(lacking)))
         parts = [self.release(one, names) for _, one in sets.sets]
         numbers = (int(part.args["from_"].this.name.removeprefix("release ")) for part in parts)
         levels = zip(numbers, (held for held, _ in sets.sets), strict=True)
         self.families.append(tuple(dict(levels).items()))
         return self.around(sets.stacked(parts), names)
 
-    def beside(self, query: exp.Select, names: Names) -> exp.Select:
+    def without_null(self, held: tuple[int, ...], one: exp.Select, names: Names) -> list[int]:
+        """Which of the keys of a set are declared, without a group for what is none of their values."""
+        keys = self.compiler.plan(self.beside(one.copy(), names), self.known, Fraction(1), (), ()).keys
+        if not isinstance(keys, PublicKeys):
+            return []
+        return [axis for axis, (_, _, values) in zip(held, keys.columns, strict=False) if None not in values]
+
+    def beside(self, query: Q, names: Names) -> Q:
         """A query with the rows of persons that WITH has defined for it."""
         known = used(query, [cte for cte in names.values() if isinstance(cte, exp.CTE)])
         query.set("with_", exp.With(expressions=known) if known else None)
@@ -175,7 +186,7 @@ class Composer:
             if not self.released(node, names) or (self.reading(node, names) and tied(node)):
                 self.inside(node, names, waits)
                 continue
-            if not self.reading(node, names) and not self.compiler.whole(node.copy(), self.known):
+            if not self.reading(node, names) and not self.compiler.whole(self.beside(node.copy(), names), self.known):
                 if (untied := self.untied(node, names)) is not None:  # it is tied to the query around it
                     groups, left = untied
                     left.set("from_", exp.From(this=aliased(self.read(self.query(groups, names)), TIED)))
@@ -361,7 +372,7 @@ class Composer:
         groups.set("expressions", [*keys, *value])
         groups.set("group", exp.Group(expressions=[one.copy() for one in inner]))
         groups.set("where", exp.Where(this=exp.and_(*(part.copy() for part in rest))) if rest else None)
-        if not self.compiler.whole(groups.copy(), self.known):
+        if not self.compiler.whole(self.beside(groups.copy(), names), self.known):
             return None
         found: exp.Expr = exp.Literal.number(1)
         if not exists:
@@ -397,12 +408,11 @@ class Composer:
         """Whether a column is one of the query's own tables, and not of the query around it; None if that is not known."""
         own: dict[str, set[str]] = {}
         for source in sources(query):
-            if not isinstance(source, exp.Table):
-                return None
-            table = self.catalog.table(".".join(part.name for part in source.parts))
-            if table is None:
-                return None
-            own[fold(source.alias_or_name)] = set(table.columns)
+            parts = ".".join(part.name for part in source.parts) if isinstance(source, exp.Table) else ""
+            table = self.catalog.table(parts)
+            if table is None and not all(column.table for column in query.find_all(exp.Column)):
+                return None  # its columns are not known, and some say not whose they are
+            own[fold(source.alias_or_name)] = set(table.columns) if table is not None else set()
         return lambda column: (
             fold(column.table) in own if column.table else any(fold(column.name) in names for names in own.values())
         )
@@ -474,172 +484,15 @@ class Composer:
 CLAUSES = ("group", "having", "order", "limit", "offset", "distinct", "qualify", "with_", "laterals", "pivots")
 
 
-def aliased(table: exp.Table, word: str) -> exp.Table:
-    table.set("alias", exp.TableAlias(this=exp.to_identifier(word, quoted=True)))
-    return table
-
-
-def sources(query: exp.Expr) -> list[exp.Expr]:
-    """What a SELECT reads in FROM and JOIN."""
-    from_ = query.args.get("from_")
-    return [from_.this, *(join.this for join in query.args.get("joins") or ())] if from_ is not None else []
-
-
-def used(query: exp.Query, ctes: list[exp.CTE]) -> list[exp.CTE]:
-    """Copies of those that a query reads, and that these read, in their order."""
-    found: list[exp.CTE] = []
-    names = {fold(table.name) for table in query.find_all(exp.Table)}
-    for cte in reversed(ctes):
-        if fold(cte.alias) in names:
-            found.insert(0, cte.copy())
-            names |= {fold(table.name) for table in cte.find_all(exp.Table)}
-    return found
-
-
-def tied(query: exp.Query) -> bool:
-    """Whether a query names a table of the query around it."""
-    own = {fold(source.alias_or_name) for source in query.find_all(exp.Table, exp.Subquery)}
-    return any(column.table and fold(column.table) not in own for column in query.find_all(exp.Column))
-
-
-def conditions(where: exp.Expr) -> list[exp.Expr]:
-    where = where.unnest()
-    return [*conditions(where.this), *conditions(where.expression)] if isinstance(where, exp.And) else [where]
-
-
-def plain_rows(query: exp.Query) -> bool:
-    """Whether a query selects rows as they are: no groups, and not some of them."""
-    clauses = (query.args.get(clause) for clause in ("group", "distinct", "limit", "offset", "qualify"))
-    return isinstance(query, exp.Select) and not any(clauses) and not any(map(has_aggregate, query.expressions))
-
-
-def of_nothing(expression: exp.Expr) -> exp.Expr:
-    """What an expression of aggregates is where there are no rows."""
-    whole = exp.Paren(this=expression)
-    found = whole.walk(prune=lambda node: isinstance(node, exp.Filter) or is_aggregate(node))
-    for part in [node for node in found if isinstance(node, exp.Filter) or is_aggregate(node)]:
-        one = part.this if isinstance(part, exp.Filter) else part
-        counts = isinstance(one, exp.Count) or fold(one.name) in ("count_if", "countif", "regr_count")
-        part.replace(exp.Literal.number(0) if counts else constant(None))
-    return whole
-
-
-def is_aggregate(node: exp.Expr) -> bool:
-    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and fold(node.name) in RULES)
-
-
-def unfiltered(query: exp.Expr) -> exp.Expr:
-    """A query without the conditions that have queries in them: whose rows it reads does not depend on these."""
-    for where in list(query.find_all(exp.Where)):
-        kept = [part for part in conditions(where.this) if part.find(exp.Select, exp.SetOperation) is None]
-        if kept:
-            where.set("this", exp.and_(*kept))
-        else:
-            where.pop()
-    return query
-
-
-def nested(query: exp.Query) -> list[exp.Query]:
-    """The queries directly inside of a query."""
-    inner = (exp.Select, exp.SetOperation)
-    found = query.walk(prune=lambda node: node is not query and isinstance(node, (*inner, exp.With)))
-    return [node for node in found if node is not query and isinstance(node, inner)]
-
-
-def skeleton(query: exp.Expr) -> exp.Expr | None:
-    """The groups of a query without what is computed of them, which may be possible only over many persons; None if it has
-    one group, of everybody."""
-    if not isinstance(query, exp.Select) or not (query.args.get("group") or any(map(has_aggregate, query.expressions))):
-        for clause in ("order", "limit", "offset"):
-            query.set(clause, None)
-        return query
-    group = query.args.get("group")
-    if group is None or has_sets(query):
-        return None
-    keys = [item.unalias() for item in query.expressions if not has_aggregate(item)] if group.args.get("all") else []
-    for item in group.expressions:
-        place = int(item.this) - 1 if isinstance(item, exp.Literal) and str(item.this).isdigit() else None
-        named = next((i.this for i in query.expressions if i.alias and fold(i.alias) == fold(item.name)), None)
-        if place is not None and place < len(query.expressions):
-            item = query.expressions[place].unalias()
-        keys.append(named if isinstance(item, exp.Column) and named is not None else item)
-    query.set("expressions", [exp.alias_(key.copy(), f"k{i}") for i, key in enumerate(keys)] or [exp.Literal.number(1)])
-    query.set("group", exp.Group(expressions=[key.copy() for key in keys]))
-    for clause in ("having", "order", "limit", "offset", "qualify"):
-        query.set(clause, None)
-    return query
-
-
-def filled(query: exp.Query, values: tuple[tuple[Any, ...], ...]) -> exp.Query:
-    """A release with what it waited for: values of one column each, and a sample of their kind before them."""
-    for node in list(query.find_all(exp.Placeholder)):
-        sample, *given = values[int(node.name.split()[1])]
-        found = [value if usable(value) else None for value in given]
-        known, test = [constant(value) for value in found if value is not None], node.parent
-        if node.name.endswith(" all"):
-            assert isinstance(test, exp.In)
-            test.set("expressions", known)
-            parts = [*([test.copy()] if known else []), *([unknown(True)] if None in found else [])]
-            test.replace(exp.Paren(this=exp.or_(*parts)) if parts else exp.Boolean(this=False))
-        elif len(found) > 1:
-            raise Unfinished("a subquery that is a value gave more than one row")
-        else:
-            node.replace(known[0] if known else unknown(sample))
-    return query
-
-
-def usable(value: Any) -> bool:
-    """Not a number is no number, as it would be in a column; and there is no constant for a text with a zero in it."""
-    return not (isinstance(value, float) and not math.isfinite(value)) and not (
-        isinstance(value, str) and "\0" in value
-    )
-
-
-def unknown(sample: Any) -> exp.Expr:
-    """NULL, of the sample's type."""
-    return exp.Case(ifs=[exp.If(this=exp.Boolean(this=False), true=constant(sample))])
-
-
-SAMPLES: dict[str, Any] = {
-    "VARCHAR": "",
-    "BOOLEAN": True,
-    "DATE": date(2000, 1, 1),
-    "TIMESTAMP": datetime(2000, 1, 1),
-    "DOUBLE": 1.5,
-    "DECIMAL": Decimal("1.5"),
-}
-
-
 def not_one_for_each(releases: int, shares: tuple[Fraction, ...]) -> Refused:
     what = f"there are {len(shares)} weights for {releases} release{'s' * (releases != 1)}"
     return Refused("weights_invalid", what, "EXPLAIN PRIVACY lists the releases; give one weight for each.")
 
 
-def unique(query: exp.Expr, scope: dict[str, str], numbers: Iterator[int]) -> None:
-    """Give each CTE a name that stands once, and all that mean it: from then on no name hides another."""
-    scope = dict(scope)
-    with_ = query.args.get("with_")
-    for cte in with_.expressions if with_ is not None else ():
-        unique(cte.this, scope, numbers)
-        scope[fold(cte.alias)] = word = f"with {next(numbers)}"
-        cte.args["alias"].set("this", exp.to_identifier(word, quoted=True))
-    inner = (exp.Select, exp.SetOperation)
-    for node in list(query.walk(prune=lambda node: node is not query and isinstance(node, (*inner, exp.With)))):
-        if isinstance(node, inner) and node is not query:
-            unique(node, scope, numbers)
-        elif isinstance(node, exp.Table) and not node.args.get("db") and fold(node.name) in scope:
-            node.set("alias", node.args.get("alias") or exp.TableAlias(this=node.this.copy()))
-            node.set("this", exp.to_identifier(scope[fold(node.name)], quoted=True))
-
-
 def compose(
     tree: exp.Query, catalog: Catalog, compiler: Compiler, refusal: Refused, parts: tuple[Fraction, ...] | None = None
 ) -> Program:
-    """The program of a statement that is not one release; `refusal` says why it is not."""
-    for word in tree.find_all(exp.Identifier):
-        if fold(word.name).startswith(RESERVED):
-            refuse("name_reserved", f"{word.name!r} is a name that only dpsql gives", "Choose another one.", word)
-    unique(tree, {}, count())
+    """The program of a statement, named apart, that is not one release; `refusal` says why it is not."""
     composer = Composer(catalog, compiler)
     outer = composer.query(tree, {})
     if len(composer.releases) == 1 and outer.sql("duckdb") == 'SELECT * FROM "release 0"':

@@ -52,7 +52,7 @@ class Scratch:
 
         Needs:   noisy columns, one row for each key; a charge for them
         Gives:   the answer
-        Proof:   the scratch database holds only released tables and has no way to files, network or other databases, so
+        Proof:   the scratch database holds only released and public tables and has no way to files, network or other databases, so
                  whatever `outer` computes is post-processing
         Checked: test_record_play
         """

@@ -9,6 +9,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -173,9 +174,10 @@ class Session:
         Needs:   nothing: query, parameters, epsilon and delta are hostile
         Gives:   an answer whose loss was durable before any row was read; or an error, charged if data was touched
         Proof:   the plan is made and confirmed first, from public facts; `reserve` returns only when the charge is on
-                 disk; then one exact query, one native call that adds the noise, and the finishing query on its result;
-                 before them, where limits are not declared, one exact query and one native call that chooses them.
-                 What goes wrong after `reserve` is one constant error, Ctrl-C another; nothing is given back
+                 disk; then the exact queries, one native call that limits and adds the noise, and the finishing query on its
+                 result; before them, where limits are not declared, one exact query and one native call that chooses
+                 them. What goes wrong after `reserve` is one constant error, Ctrl-C another, and only where nothing but
+                 releases and public tables is read it says why; nothing is given back
         Checked: test_record_play, test_session, test_interrupt
         """
         if not isinstance(query, str):
@@ -242,7 +244,12 @@ class Session:
             return lambda phase: None
         show, start = self.progress, time.monotonic()
         of = f" {plan.parts.index(part) + 1} of {len(plan.parts)}" if len(plan.parts) > 1 else ""
-        return lambda phase: show(phase and f"dpsql: {phase}{of}", time.monotonic() - start)
+
+        def tick(phase: str) -> None:
+            with suppress(Exception):  # a display that fails must not end a query that is charged
+                show(phase and f"dpsql: {phase}{of}", time.monotonic() - start)
+
+        return tick
 
     def _public(self, plan: Plan | Program, snapshot: Snapshot) -> dict[str, Public]:
         if isinstance(plan, Plan):

@@ -190,6 +190,8 @@ SAME = [
     "WITH a AS (SELECT count(*) AS n FROM orders), a2 AS (WITH a AS (SELECT 7 AS n) SELECT n FROM a) SELECT a.n, a2.n AS m FROM a, a2",
     "WITH a AS (SELECT * FROM orders WHERE status = 'open'), b AS (SELECT * FROM a WHERE quantity > 5) SELECT (WITH a AS (SELECT * FROM orders) SELECT count(*) FROM b) AS n",
     "WITH country AS (SELECT 'de' AS name, count(*) AS n FROM orders) SELECT * FROM (WITH country AS (SELECT name FROM country) SELECT * FROM country)",
+    "WITH c AS (SELECT * FROM orders WHERE quantity > 5) SELECT count(*) FROM orders WHERE amount > (SELECT avg(amount) FROM c)",
+    "WITH c AS (SELECT * FROM orders WHERE quantity > 5) SELECT status FROM (VALUES ('open'), ('sent')) v(status) WHERE (SELECT count(*) FROM c WHERE c.status = v.status) > 10 ORDER BY 1",
     # Lists with a value among others, and what an aggregate is of nothing.
     "SELECT count(*) FROM orders WHERE quantity IN (5, (SELECT 7 * count(*) / count(*) FROM customer))",
     "SELECT c.name, (SELECT coalesce(sum(quantity), 0) FROM orders o WHERE o.country = c.name || 'x') AS n FROM country c ORDER BY 1",

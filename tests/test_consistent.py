@@ -89,4 +89,8 @@ def test_all_levels_are_about_the_same_rows() -> None:
         found = dict(
             session.sql("SELECT status, count(*) AS n FROM orders GROUP BY ROLLUP (status)", epsilon=1e9).fetchall()
         )
+        apart = "SELECT status, segment, count(*) AS n FROM orders o JOIN customer c ON o.customer = c.id GROUP BY GROUPING SETS ((status), (segment))"
+        levels = session.sql(apart, epsilon=1e9).fetchall()
     assert found == {"open": 40, "sent": 40, "back": 0, None: 80}
+    by_status = sum(n for status, _, n in levels if status)
+    assert by_status == sum(n for status, _, n in levels if not status) == 80  # no set has both keys

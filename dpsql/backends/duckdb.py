@@ -100,7 +100,7 @@ class DuckDB:
         Needs:   a database of whose contents only the owner decides
         Gives:   a snapshot on which generated SQL means what the proofs take it to mean; nothing of it outlives the block
         Proof:   the transaction is read-only and sees one version of data and catalogue. Functions, operators and types
-                 are looked up in the connection's own temporary schema, which is empty, and among the built-ins, which
+                 are looked up in the connection's own temporary schema, which has none, and among the built-ins, which
                  the engine lets nobody replace; not among an owner's macros. Tables have three-part names, so views and
                  temporary tables cannot shadow them; settings that change meanings are compared
         Checked: test_backends

@@ -1,0 +1,107 @@
+"""What can be told of a query from its tree alone, and small changes to it, for statements that are taken apart."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from dpsql.aggregates import RULES
+from dpsql.catalog import fold
+from dpsql.passes.bind import spelt as constant
+from dpsql.passes.resolve import has_aggregate
+from dpsql.passes.sets import has_sets
+
+
+def aliased(table: exp.Table, word: str) -> exp.Table:
+    table.set("alias", exp.TableAlias(this=exp.to_identifier(word, quoted=True)))
+    return table
+
+
+def sources(query: exp.Expr) -> list[exp.Expr]:
+    """What a SELECT reads in FROM and JOIN."""
+    from_ = query.args.get("from_")
+    return [from_.this, *(join.this for join in query.args.get("joins") or ())] if from_ is not None else []
+
+
+def used(query: exp.Query, ctes: list[exp.CTE]) -> list[exp.CTE]:
+    """Copies of those that a query reads, and that these read, in their order."""
+    found: list[exp.CTE] = []
+    names = {fold(table.name) for table in query.find_all(exp.Table)}
+    for cte in reversed(ctes):
+        if fold(cte.alias) in names:
+            found.insert(0, cte.copy())
+            names |= {fold(table.name) for table in cte.find_all(exp.Table)}
+    return found
+
+
+def tied(query: exp.Query) -> bool:
+    """Whether a query names a table of the query around it."""
+    own = {fold(source.alias_or_name) for source in query.find_all(exp.Table, exp.Subquery)}
+    return any(column.table and fold(column.table) not in own for column in query.find_all(exp.Column))
+
+
+def conditions(where: exp.Expr) -> list[exp.Expr]:
+    where = where.unnest()
+    return [*conditions(where.this), *conditions(where.expression)] if isinstance(where, exp.And) else [where]
+
+
+def plain_rows(query: exp.Query) -> bool:
+    """Whether a query selects rows as they are: no groups, and not some of them."""
+    clauses = (query.args.get(clause) for clause in ("group", "distinct", "limit", "offset", "qualify"))
+    return isinstance(query, exp.Select) and not any(clauses) and not any(map(has_aggregate, query.expressions))
+
+
+def of_nothing(expression: exp.Expr) -> exp.Expr:
+    """What an expression of aggregates is where there are no rows."""
+    whole = exp.Paren(this=expression)
+    found = whole.walk(prune=lambda node: isinstance(node, exp.Filter) or is_aggregate(node))
+    for part in [node for node in found if isinstance(node, exp.Filter) or is_aggregate(node)]:
+        one = part.this if isinstance(part, exp.Filter) else part
+        counts = isinstance(one, exp.Count) or fold(one.name) in ("count_if", "countif", "regr_count")
+        part.replace(exp.Literal.number(0) if counts else constant(None))
+    return whole
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and fold(node.name) in RULES)
+
+
+def unfiltered(query: exp.Expr) -> exp.Expr:
+    """A query without the conditions that have queries in them: whose rows it reads does not depend on these."""
+    for where in list(query.find_all(exp.Where)):
+        kept = [part for part in conditions(where.this) if part.find(exp.Select, exp.SetOperation) is None]
+        if kept:
+            where.set("this", exp.and_(*kept))
+        else:
+            where.pop()
+    return query
+
+
+def nested(query: exp.Query) -> list[exp.Query]:
+    """The queries directly inside of a query."""
+    inner = (exp.Select, exp.SetOperation)
+    found = query.walk(prune=lambda node: node is not query and isinstance(node, (*inner, exp.With)))
+    return [node for node in found if node is not query and isinstance(node, inner)]
+
+
+def skeleton(query: exp.Expr) -> exp.Expr | None:
+    """The groups of a query without what is computed of them, which may be possible only over many persons; None if it has
+    one group, of everybody."""
+    if not isinstance(query, exp.Select) or not (query.args.get("group") or any(map(has_aggregate, query.expressions))):
+        for clause in ("order", "limit", "offset"):
+            query.set(clause, None)
+        return query
+    group = query.args.get("group")
+    if group is None or has_sets(query):
+        return None
+    keys = [item.unalias() for item in query.expressions if not has_aggregate(item)] if group.args.get("all") else []
+    for item in group.expressions:
+        place = int(item.this) - 1 if isinstance(item, exp.Literal) and str(item.this).isdigit() else None
+        named = next((i.this for i in query.expressions if i.alias and fold(i.alias) == fold(item.name)), None)
+        if place is not None and place < len(query.expressions):
+            item = query.expressions[place].unalias()
+        keys.append(named if isinstance(item, exp.Column) and named is not None else item)
+    query.set("expressions", [exp.alias_(key.copy(), f"k{i}") for i, key in enumerate(keys)] or [exp.Literal.number(1)])
+    query.set("group", exp.Group(expressions=[key.copy() for key in keys]))
+    for clause in ("having", "order", "limit", "offset", "qualify"):
+        query.set(clause, None)
+    return query
