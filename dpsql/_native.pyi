@@ -49,18 +49,20 @@ def add_noise(
     """
 
 def limit_and_add_noise(
-    rows: _Stream,
+    rows: _Stream | None,
+    sums: _Stream | None,
     declared: _Stream | None,
     limits: Limits,
     mechanism: Literal["laplace", "sliced_laplace", "gaussian"],
     scales: Sequence[float],
     threshold: int | None = None,
 ) -> Noisy:
-    """Limits what each person's rows add, sums them up by keys, and adds fresh noise as `add_noise` does.
+    """Limits what each person's rows add, adds all of it up by keys, and adds fresh noise as `add_noise` does.
 
-    `rows` has a person, not NULL; the keys; for private keys a hash of person and keys (uint64); and for each axis of
+    `rows` has a person, not NULL; the keys; for private keys a hash of person and keys (uint32); and for each axis of
     each block a double, or for degree 0 a truth value. `declared` are the public keys, in the order of the result; None
-    without keys or if they are private.
+    without keys or if they are private. Rows with other keys are left out; values that no key has count as NULL. `sums`
+    are added as they are: keys, the number of persons if these are private, and the sums (decimal128(38, 0)).
 
     Raises as `add_noise`, and ValueError for rows that are not so, a type that is none of whole number, decimal, double,
     text, date, timestamp and truth value, or more than 40 columns. The texts are constant and name no value.

@@ -120,13 +120,24 @@ BOOLEAN, BIGINT, HUGEINT, DOUBLE, VARCHAR, DATE, TIMESTAMP, NULL = (
 )
 
 
+class Domain(tuple[Value, ...]):
+    """All values of a column. There may be thousands, so the hash by which things are remembered is computed once."""
+
+    _hash: int
+
+    def __hash__(self) -> int:
+        if "_hash" not in self.__dict__:
+            self._hash = super().__hash__()
+        return self._hash
+
+
 @dataclass(frozen=True)
 class Column:
     name: str
     type: Type
     nullable: bool = True
     between: tuple[Any, Any] | None = None  # Fractions, or dates
-    domain: tuple[Value, ...] | None = None
+    domain: Domain | None = None
     generated: bool = False
 
 
@@ -147,6 +158,7 @@ class Table:
     person: str | Reference | None  # None: public
     key: tuple[str, ...] = ()
     max_rows_contributed: int | None = None
+    unique: frozenset[str] = frozenset()  # folded names of columns in which the engine lets no value stand twice
 
     def column(self, name: str) -> Column | None:
         return self.columns.get(fold(name))
@@ -207,6 +219,7 @@ class Schema:
     path: tuple[str, str, str]
     columns: tuple[tuple[str, str, bool, bool], ...]
     collated: bool = False  # some column may have a collation, which the engine's column list does not show
+    unique: tuple[str, ...] = ()  # columns in which the engine lets no value stand twice
 
 
 @dataclass(frozen=True)
@@ -454,7 +467,7 @@ def build_table(name: str, declared: Mapping[str, Any], schema: Schema) -> Table
         case given:
             only(f"{place}.person", given, "column columns references")
             person = reference(f"{place}.person", given, existing)
-    return Table(name, schema.path, columns, person, key, limit)
+    return Table(name, schema.path, columns, person, key, limit, frozenset(map(fold, schema.unique)))
 
 
 def reference(place: str, given: Mapping[str, Any], existing: Any) -> Reference:
@@ -513,7 +526,7 @@ def declare(place: str, column: Column, limits: Any) -> Column:
     if "type" in limits and (wanted := declared_type(f"{place}.type", limits["type"])) != column.type:
         raise wrong(f"{place}.type", f"{wanted.sql} is declared, but the column is {column.type.sql}", "Leave it out.")
     between: tuple[Any, Any] | None = None
-    domain: tuple[Value, ...] | None = None
+    domain: Domain | None = None
     if "between" in limits:
         pair = limits["between"]
         if not isinstance(pair, list | tuple) or len(pair) != 2:
@@ -538,7 +551,7 @@ def declare(place: str, column: Column, limits: Any) -> Column:
             raise wrong(f"{place}.in", "expected a list of values")
         if column.type.kind not in ("VARCHAR", "INTEGER", "DATE", "BOOLEAN"):
             raise wrong(f"{place}.in", f"a column of type {column.type.sql} cannot have a list of values yet")
-        domain = tuple(literal(f"{place}.in", column.type, value) for value in values)
+        domain = Domain(literal(f"{place}.in", column.type, value) for value in values)
         if len(set(domain)) != len(domain):
             raise wrong(f"{place}.in", "a value stands twice")
         if natural := column.type.range:

@@ -129,8 +129,13 @@ def release(plan: Plan) -> Iterator[str]:
 
 def queries(plan: Plan) -> Iterator[str]:
     first = ["first", f"  {plan.climb}"] if plan.then is not None else []
-    how = "limited and added up natively, as by" if plan.limits else "where there is nothing to limit, the same as"
-    runs = [] if plan.exact == (plan.inner,) else [f"  {plan.exact[0]}", how]
+    limits, runs = plan.limits, list[str]()
+    if limits is not None:
+        parts = (
+            (limits.sums, "added up by the engine, as there is nothing to limit; the same as"),
+            (limits.rows, "limited and added up natively, as by"),
+        )
+        runs = [line for sql, how in parts if sql for line in (f"  {sql}", how)]
     yield from (*first, "inner", *runs, f"  {plan.inner}", "outer", f"  {plan.outer}")
 
 

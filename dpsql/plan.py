@@ -6,10 +6,12 @@ computed from released sums: the same value renders the finishing SQL and gives 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Literal
 
@@ -18,8 +20,8 @@ from sqlglot import exp
 from dpsql import algebra
 from dpsql.accountant import Charge, Currency
 from dpsql.algebra import Expr
-from dpsql.catalog import DOUBLE, LARGEST, Type, Value
-from dpsql.functions import Facts, Range, to_type
+from dpsql.catalog import DOUBLE, LARGEST, VARCHAR, Domain, Type, Value, quoted
+from dpsql.functions import Facts, Range
 from dpsql.mechanisms import Ladder, Mechanism, Sampled, Threshold, cost
 
 FINE = 2**20  # a person's sums are scaled down in steps no coarser than this part of a row
@@ -258,44 +260,46 @@ class PrivateKeys:
 class PublicKeys:
     """The groups: each column's name, type and all the values that are shown. Their product is known beforehand."""
 
-    columns: tuple[tuple[str, Type, tuple[Value, ...]], ...]
+    columns: tuple[tuple[str, Type, Domain], ...]
 
     @property
     def count(self) -> int:
         return math.prod(len(values) for _, _, values in self.columns)
 
-    def select(self) -> exp.Select:
-        """SQL for the table of all keys with their number `row`."""
-        query, row = exp.Select(), None
-        for index, (column, type_, values) in enumerate(self.columns):
-            rows = [
-                exp.Tuple(expressions=[exp.Literal.number(i), typed(value, type_)]) for i, value in enumerate(values)
-            ]
-            alias = exp.TableAlias(
-                this=algebra.identifier(f"d{index}"), columns=[algebra.identifier(c) for c in ("i", column)]
-            )
-            table = exp.Values(expressions=rows, alias=alias)
-            query = query.from_(table, copy=False) if index == 0 else query.join(table, join_type="cross", copy=False)
-            query = query.select(algebra.name(column, f"d{index}"), copy=False)
-            place: exp.Expr = algebra.name("i", f"d{index}")
-            row = (
-                place
-                if row is None
-                else exp.Add(
-                    this=exp.Paren(this=exp.Mul(this=exp.Paren(this=row), expression=exp.Literal.number(len(values)))),
-                    expression=place,
-                )
-            )
-        assert row is not None
-        return query.select(row.as_("row", quoted=True), copy=False)
+    def table(self) -> exp.Subquery:
+        """The table of all keys with their number `row`, under the name `keys`."""
+        return exp.Subquery(this=exp.Var(this=self.text), alias=exp.TableAlias(this=algebra.identifier("keys")))
+
+    @property
+    def text(self) -> str:
+        return text_of_keys(self.columns)
 
 
-def typed(value: Value, type_: Type) -> exp.Expr:
-    """A literal that has its type also where it is NULL."""
-    shown = algebra.literal(value, type_)
-    if isinstance(shown, exp.Cast):
-        return shown
-    return to_type(shown, type_.sql)
+@lru_cache(maxsize=256)
+def text_of_keys(columns: tuple[tuple[str, Type, Domain], ...], numbers: bool = False) -> str:
+    """SQL for all keys and `row`; with `numbers` texts are the numbers that `numbered` gives them."""
+    shown, tables, row = [], [], ""
+    for index, (column, type_, values) in enumerate(columns):
+        cell = f'"d{index}"."i" AS INTEGER' if numbers and type_ == VARCHAR else f'"d{index}"."v" AS {type_.sql}'
+        tables.append(f'({numbered(type_, values)}) AS "d{index}"')
+        shown.append(f"CAST({cell}) AS {quoted(column)}")
+        row = f'({row}) * {len(values)} + "d{index}"."i"' if row else f'"d{index}"."i"'
+    return f'SELECT {", ".join(shown)}, {row} AS "row" FROM {" CROSS JOIN ".join(tables)}'
+
+
+@lru_cache(maxsize=256)
+def numbered(type_: Type, values: Domain) -> str:
+    """SQL for values as texts "v" and their numbers "i". They are one constant: VALUES of a thousand rows takes 26 ms to parse."""
+    texts = json.dumps([None if value is None else as_text(value, type_) for value in values])
+    listed = f"CAST(CAST({algebra.literal(texts, VARCHAR).sql('duckdb')} AS JSON) AS VARCHAR[])"
+    return f'SELECT unnest({listed}) AS "v", unnest(range({len(values)})) AS "i"'
+
+
+def as_text(value: Value, type_: Type) -> str:
+    """What the engine makes exactly this value of the type of."""
+    found = algebra.literal(value, type_)
+    text = found.this if isinstance(found, exp.Cast) else found
+    return str(text.this).lower() if isinstance(text, exp.Boolean) else str(text.this)
 
 
 Keys = PublicKeys | PrivateKeys
@@ -317,8 +321,9 @@ class Block:
 class Limits:
     """What the native form of the limit pass is told: the numbers that stand in the SQL of the other. Made in `limit`."""
 
-    rows: str  # SQL for each row's person, keys and values
-    declared: str  # and for all public keys in order, "" without any
+    rows: str  # SQL for each row's person, keys and values; "" if there is nothing to limit
+    sums: str  # SQL for keys and sums of persons whom nothing limits; "" if that is known of none
+    declared: str  # SQL for all public keys in order, "" without any
     keys: int
     private: bool
     norm: int
@@ -356,7 +361,7 @@ class Read:
 class Plan:
     """All that is needed to run: exact integer query, noise, finishing query, charge. Constructed only by `allot`."""
 
-    inner: str
+    reference: Callable[[], str] = field(repr=False, compare=False)  # makes `inner`, which most queries do not need
     tables: frozenset[tuple[str, str, str]]
     keys: Keys
     summands: tuple[Summand, ...]
@@ -382,14 +387,18 @@ class Plan:
     reads: tuple[Read, ...] = ()
     # What runs in place of `inner`: rows from the engine, limited and added up natively. None: `inner` itself runs.
     limits: Limits | None = None
-    plain: str = ""  # or this, where there is nothing to limit
 
     @property
     def exact(self) -> tuple[str, ...]:
         """The queries whose results are released."""
         if self.limits is None:
-            return (self.plain or self.inner,)
-        return tuple(filter(None, (self.limits.rows, self.limits.declared)))
+            return (self.inner,)
+        return tuple(filter(None, (self.limits.rows, self.limits.sums, self.limits.declared)))
+
+    @cached_property
+    def inner(self) -> str:
+        """The SQL form of the limits: what runs where there is no native one, and what that must equal everywhere."""
+        return self.reference()
 
     @property
     def parts(self) -> tuple[Plan, ...]:

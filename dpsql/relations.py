@@ -11,9 +11,10 @@ what is not local. A node without a person is then public.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Literal, assert_never
 
 from sqlglot import exp
@@ -132,6 +133,7 @@ class Group:
     keys: tuple[tuple[str, Expr], ...]
     measures: tuple[tuple[str, Measure], ...]
     person: str | None = None
+    alone: bool = False  # the keys are the person herself, so she has one row
 
 
 @dataclass(frozen=True)
@@ -294,7 +296,8 @@ def enforce(table: Table, column: str) -> Facts:
     return Facts(type_, declared.nullable, type_.range, ends=(natural, False), stored=True)
 
 
-def bounds(values: Iterable[Value]) -> tuple[Fraction, Fraction] | None:
+@lru_cache(maxsize=1024)
+def bounds(values: tuple[Value, ...]) -> tuple[Fraction, Fraction] | None:
     """The least and the greatest of values that have a place on the line."""
     places = [
         since(value) if isinstance(value, datetime.date) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from dpsql import _native
@@ -14,12 +15,12 @@ class Stream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-def release(plan: Plan, exact: Stream, declared: Stream | None = None) -> Noisy:
+def release(plan: Plan, run: Callable[[str], Stream]) -> Noisy:
     """Add the plan's noise to exact integers: those that its inner query gave, or that its rows add up to.
 
-    Needs:   the results of `plan.exact`. Of `plan.inner` one row for each key, integer columns in the order of `plan.noise`,
-             and private keys before them; of `plan.limits` each row's person, keys and values, and all public keys. A
-             durable charge
+    Needs:   `run`, which gives the results of `plan.exact`. Of `plan.inner` one row for each key, integer columns in the order
+             of `plan.noise`, and private keys before them; of `plan.limits` each row's person, keys and values, sums of
+             persons whom nothing limits, and all public keys. A durable charge
     Gives:   the totals with noise of the plan's mechanisms and scales in every cell, and of private keys only the rows
              whose noisy number of persons reaches the threshold; the exact table is gone
     Proof:   one native call reads the stream, limits what persons add where SQL has not done it, draws each cell's noise on
@@ -31,9 +32,11 @@ def release(plan: Plan, exact: Stream, declared: Stream | None = None) -> Noisy:
     least = plan.threshold.least if plan.threshold else None
     kind, scales = noise[0].name, [mechanism.scale for mechanism in noise]
     if plan.limits is None:
-        noisy = add_noise(exact, kind, scales, least)
+        noisy = add_noise(run(plan.inner), kind, scales, least)
     else:
-        noisy = limit_and_add_noise(exact, declared, plan.limits, kind, scales, least)
+        limits = plan.limits
+        rows, sums, declared = (run(sql) if sql else None for sql in (limits.rows, limits.sums, limits.declared))
+        noisy = limit_and_add_noise(rows, sums, declared, limits, kind, scales, least)
     if isinstance(plan.keys, PublicKeys) and len(noisy) != plan.keys.count:
         raise Failed
     return noisy

@@ -462,9 +462,7 @@ def noisy(plan: Plan, snapshot: Snapshot, tick: Tick) -> tuple[Plan, Noisy | Non
         plan, rungs = plan.then(chosen), chosen
     try:
         found = interruptible(
-            lambda: release(plan, *map(snapshot.run, plan.exact)),
-            snapshot.interrupt,
-            partial(tick, "computing release"),
+            lambda: release(plan, snapshot.run), snapshot.interrupt, partial(tick, "computing release")
         )
     finally:
         tick("")

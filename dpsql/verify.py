@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpsql.catalog import Catalog, Column, Reference, Table, fold, quoted
-from dpsql.plan import typed
+from dpsql.relations import typed
 
 FORMAT = 1
 

@@ -103,7 +103,7 @@ def allot(
         else []
     )
     return Plan(
-        limited.inner.sql("duckdb", comments=False, copy=False),
+        lambda: limited.reference().sql("duckdb", comments=False, copy=False),
         frozenset(table.path for start in top for table in reached(start, catalog)),
         split.keys,
         split.summands,
@@ -122,7 +122,6 @@ def allot(
         climbed.query.sql("duckdb", comments=False, copy=False) if climbed.query is not None else "",
         sampled,
         limits=limited.limits,
-        plain=limited.plain.sql("duckdb", comments=False, copy=False) if limited.plain is not None else "",
     )
 
 

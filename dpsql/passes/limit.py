@@ -13,11 +13,12 @@ from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.algebra import Column, Expr, identifier, name, total
-from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Catalog, Type
+from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Catalog, Type, fold, quoted
 from dpsql.functions import cast, to_type
+from dpsql.passes.single import settled, single, uses
 from dpsql.passes.split import Split, domain_of
-from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, Summand, Unknown
-from dpsql.relations import Filter, Relation, select, steady
+from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, Summand, Unknown, numbered, text_of_keys
+from dpsql.relations import Filter, Join, Owned, Relation, Scan, select, steady
 
 LONGEST = 1024  # bytes of a text that is a private key
 
@@ -27,13 +28,16 @@ class Limited:
     split: Split
     max_rows: int
     max_groups: int
+    in_groups: int
     sensitivities: tuple[int | Fraction, ...]
-    inner: exp.Select
     unknowns: tuple[Unknown, ...]
     norm: int
     notes: tuple[str, ...]
     limits: Limits | None
-    plain: exp.Select | None
+
+    def reference(self) -> exp.Select:
+        """The SQL form."""
+        return query(self.split, self.max_rows, self.max_groups, self.in_groups, self.norm)
 
 
 def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
@@ -56,13 +60,15 @@ def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
              Blocks of persons: she adds `weight` to each of the G groups in which she counts, and if these are more than
              M = min(max_groups, C, all groups there are) only floor(weight * M / G), or in L2 weight * sqrt(M / G) less
              one part in 2^40, which is more than a root, a quotient and a cast lose: in norm at most weight * M, or
-             weight * sqrt(M). Blocks of values: see `values`
+             weight * sqrt(M). Blocks of values: see `values`. Where a person has one row at the most (`single`), C = 1 is no
+             limit but a fact, and so is M = 1 where all her rows have the same keys
     Checked: test_lemmas (contributions, sensitivity)
     """
-    declared, private = declared_limit(split, catalog), isinstance(split.keys, PrivateKeys)
+    private, one, same = isinstance(split.keys, PrivateKeys), single(split.tracked.relation), same_group(split)
+    declared = 1 if one else declared_limit(split, catalog)
     rows, groups = Unknown.count("rows"), Unknown.count("groups")
     max_rows = declared or int(split.picked.get(rows, rows.usual))
-    max_groups = catalog.policy.defaults.max_groups_contributed or declared
+    max_groups = 1 if same else catalog.policy.defaults.max_groups_contributed or declared
     kinds = {s.kind for s in split.summands}
     there = split.keys.count if isinstance(split.keys, PublicKeys) else None
     counted = private or ("persons" in kinds and there != 1)
@@ -75,19 +81,25 @@ def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
     unknowns = (*split.unknowns, *missing)
     origin = "chosen privately" if rows in missing else "max_rows_contributed"
     notes = []
-    if "rows" in kinds:
+    if one:
+        notes.append("a person has one row at the most")
+    elif "rows" in kinds:
         notes.append(f"more than {max_rows} row{'s' * (max_rows > 1)} of one person count for less ({origin})")
-    if "values" in kinds:
+    if "values" in kinds and not one:
         notes.append(f"of one person's distinct values {max_rows} count ({origin})")
-    if "persons" in kinds and in_groups < (there or max_groups):
+    if "persons" in kinds and in_groups < (there or max_groups) and not same:
         notes.append(f"a person in more than {in_groups} group{'s' * (in_groups > 1)} counts for less in each")
     sensitivities = tuple(
         s.weight * (root_of(in_groups, norm) if s.kind == "persons" else max_rows) for s in split.summands
     )
-    inner = query(split, max_rows, max_groups, in_groups, norm)
-    plain = plainly(split)
-    limits = natively(split, max_rows, max_groups, in_groups, norm) if plain is None else None
-    return Limited(split, max_rows, max_groups, sensitivities, inner, unknowns, norm, tuple(notes), limits, plain)
+    limits = natively(split, max_rows, max_groups, in_groups, norm)
+    return Limited(split, max_rows, max_groups, in_groups, sensitivities, unknowns, norm, tuple(notes), limits)
+
+
+def same_group(split: Split) -> bool:
+    """Whether all rows of a person have the same keys."""
+    known = settled(split.tracked.relation)
+    return all(uses(key) <= known for key in split.tracked.resolved.keys)
 
 
 def root_of(groups: int, norm: int) -> Fraction:
@@ -98,33 +110,74 @@ def root_of(groups: int, norm: int) -> Fraction:
     return Fraction(math.isqrt(groups * 10**24) + 1, 10**12)
 
 
-def plainly(split: Split) -> exp.Select | None:
-    """COUNT(DISTINCT person) without groups: there is nothing to limit, and the engine's own count is the answer.
+def unlimited(split: Split) -> exp.Select | None:
+    """Sums by key where there is nothing to limit: the engine's own aggregates. None where there is.
 
     Needs:   a local relation with a person column, never NULL
-    Gives:   the row of `inner`, or None where something else is asked
-    Proof:   without groups a person has one pair at the most, so of the cells of `once` she adds `weight` if one of her rows
-             counts, and else nothing: all together add `weight` for each person with such a row. It takes no declaration
+    Gives:   keys and sums, as `inner` has them
+    Proof:   a person with one row has the norm 1 <= max_rows and one pair: she adds `factor` times what the row adds, or
+             `weight` if the row counts. All together add the sums over rows. And where all of a person's rows have the same
+             keys, or there are none, she has one pair too, and adds `weight` if one of her rows counts: all together add
+             that for each person with such a row
     Checked: test_lemmas (both forms), test_limit
     """
-    if split.keys.columns or not split.summands or any(s.kind != "persons" for s in split.summands):
+    one, blocks = single(split.tracked.relation), list(enumerate(split.summands))
+    if any(s.kind == "values" or (s.kind == "rows" and not one) for _, s in blocks) or not (one or same_group(split)):
         return None
-    blocks = list(enumerate(split.summands))
-    cells = (there(axis).as_(x, quoted=True) for i, s in blocks for x, axis in zip(inputs(i), s.axes, strict=False))
-    query = exp.select()
+    cells = (row_value(axis).as_(x, quoted=True) for i, s in blocks for x, axis in zip(inputs(i), s.axes, strict=False))
+    keys, person = [name(column[0]) for column in split.keys.columns], name("person")
+    values = [name(x) for i, s in blocks for x, _ in zip(inputs(i), s.axes, strict=False)]
+    grid = exp.select(person, *keys, *(column for i, s in blocks for column in grids(i, s))).from_(step("kept"))
+    steps = [
+        ("rows", rows_of(split, *cells, native=True)),
+        ("kept", by_number(split, [person], values)),
+        ("grid", grid),
+    ]
+    sums = exp.select(*keys)
+    if isinstance(split.keys, PrivateKeys):
+        everyone = exp.Star() if one else exp.Distinct(expressions=[name("person")])
+        sums = sums.select(huge(exp.Count(this=everyone)).as_("persons", quoted=True))
     for i, s in blocks:
-        person: exp.Expr = name("person")
-        if s.axes:
-            counts = exp.and_(*(name(x) for x, _ in zip(inputs(i), s.axes, strict=False)))
-            person = exp.Case(ifs=[exp.If(this=counts, true=person)])
-        count = exp.Count(this=exp.Distinct(expressions=[person]))
-        query = query.select(times(huge(count), s.weight).as_(s.columns(i)[0], quoted=True))
-    return with_steps(query.from_(step("rows")), [("rows", rows_of(split, *cells))])
+        if one:
+            columns = zip(s.columns(i), s.indices, measured(i, s), strict=True)
+            sums = sums.select(*(times(c.this, s.factor(index)).as_(word, quoted=True) for word, index, c in columns))
+            continue
+        there = [present(name(x)) for x, _ in zip(inputs(i), s.axes, strict=False)]
+        counted = exp.Case(ifs=[exp.If(this=exp.and_(*there), true=person.copy())]) if there else person.copy()
+        count = huge(exp.Count(this=exp.Distinct(expressions=[counted])))
+        sums = sums.select(times(count, s.weight).as_(s.columns(i)[0], quoted=True))
+    sums = sums.from_(step("grid"))
+    return with_steps(sums.group_by(*keys) if keys else sums, steps)
 
 
-def there(axis: Axis) -> exp.Expr:
-    """Whether a row has a value."""
-    return exp.Not(this=exp.Paren(this=exp.Is(this=total(axis.value), expression=exp.Null())))
+def by_number(split: Split, before: Sequence[exp.Expr], after: Sequence[exp.Expr]) -> exp.Select:
+    """Columns of `rows`, with the keys between them: declared texts by their numbers, others with the types that declared ones have.
+
+    Texts are looked up by the engine, which does that once for each entry of a dictionary and not for each row.
+    """
+    if isinstance(split.keys, PrivateKeys):
+        keys: list[exp.Expr] = [name(word) for word, _ in split.keys.columns]
+        return exp.select(*before, *keys, *after, copy=False).from_(step("rows"), copy=False)
+    shown, joins = list[exp.Expr](), list[exp.Join]()
+    for i, (word, type_, values) in enumerate(split.keys.columns):
+        if type_ != VARCHAR:
+            shown.append(to_type(name(word), type_.sql).as_(word, quoted=True))
+            continue
+        number_: exp.Expr = to_type(name("i", f"d{i}"), "INTEGER")
+        if None in values:  # what is not declared counts as NULL
+            number_ = exp.Coalesce(this=number_, expressions=[number(values.index(None))])
+        shown.append(number_.as_(word, quoted=True))
+        table = exp.Subquery(this=exp.Var(this=numbered(type_, values)), alias=exp.TableAlias(this=identifier(f"d{i}")))
+        on = exp.EQ(this=name(word, "rows"), expression=name("v", f"d{i}"))
+        joins.append(exp.Join(this=table, on=on, side="LEFT" if None in values else None))
+    query = exp.select(*before, *shown, *after, copy=False).from_(step("rows"), copy=False)
+    for join in joins:
+        query = query.join(join, copy=False)
+    return query
+
+
+def present(value: exp.Expr) -> exp.Expr:
+    return exp.Not(this=exp.Paren(this=exp.Is(this=value, expression=exp.Null())))
 
 
 WIDEST = 36  # columns of the native form
@@ -137,8 +190,9 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     Needs:   the split of which `query` makes SQL, and the same limits
     Gives:   what `limit_and_add_noise` needs to find the rows of `inner`, number for number
     Proof:   `rows` is the step of that name with values still to be clipped, which is one comparison; for private keys it
-             has the engine's own hash of the pair, so that both forms rank alike. The other steps are the same integer
-             arithmetic on the same numbers (rust/limit). Which form runs depends on the text and on types alone
+             has the engine's own hash of the pair, so that both forms rank alike. Rows with other keys than the declared ones
+             are left out there (`as_stored`). The other steps are the same integer arithmetic on the same numbers
+             (rust/limit). Which form runs depends on the text and on the schema alone
     Checked: test_lemmas (both forms), test_limit
     """
     summands, keys = split.summands, [column[0] for column in split.keys.columns]
@@ -162,32 +216,19 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
         or any(axis.grid > FINEST for s in summands for axis in s.axes)
     ):
         return None
-    private = isinstance(split.keys, PrivateKeys)
-    cells = (
-        (row_value(axis) if axis.degree else there(axis)).as_(x, quoted=True)
-        for i, s in enumerate(summands)
-        for x, axis in zip(inputs(i), s.axes, strict=False)
-    )
-    rows, declared = rows_of(split, *cells), ""
-    if private:
-        pair = [name(word) for word in ("person", *keys)]
-        hash_ = exp.Anonymous(this="hash", expressions=pair).as_("hash", quoted=True)
-        values = (name(x) for i, s in enumerate(summands) for x, _ in zip(inputs(i), s.axes, strict=False))
-        rows = with_steps(exp.select(*pair, hash_, *values).from_(step("rows"), copy=False), [("rows", rows)])
-    elif keys:
-        assert isinstance(split.keys, PublicKeys)
-        cast_keys = (to_type(name(key), type_.sql).as_(key, quoted=True) for key, type_, _ in split.keys.columns)
-        values = (name(x) for i, s in enumerate(summands) for x, _ in zip(inputs(i), s.axes, strict=False))
-        rows = with_steps(
-            exp.select(name("person"), *cast_keys, *values).from_(step("rows"), copy=False), [("rows", rows)]
+    private, declared = isinstance(split.keys, PrivateKeys), ""
+    sums, rows = unlimited(split), None
+    if sums is None:
+        rows = streamed(split)
+    if keys and isinstance(split.keys, PublicKeys):
+        shown = ", ".join(map(quoted, keys))
+        declared = (
+            f'SELECT {shown} FROM ({text_of_keys(split.keys.columns, numbers=True)}) AS "keys" ORDER BY "row" ASC'
         )
-        order = exp.Ordered(this=name("row"), desc=False, nulls_first=False)
-        table = split.keys.select().subquery(identifier("keys"), copy=False)
-        known = exp.select(*(name(key) for key in keys)).from_(table, copy=False).order_by(order, copy=False)
-        declared = known.sql("duckdb", comments=False, copy=False)
     names = [c for i, s in enumerate(summands) for c in s.columns(i)]
     return Limits(
-        rows.sql("duckdb", comments=False, copy=False),
+        text_of(rows),
+        text_of(sums),
         declared,
         len(keys),
         private,
@@ -198,6 +239,32 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
         blocks,
         (*(["persons"] if private else []), *names),
     )
+
+
+def text_of(query: exp.Select | None) -> str:
+    return query.sql("duckdb", comments=False, copy=False) if query is not None else ""
+
+
+def streamed(split: Split) -> exp.Select:
+    """Each row's person, keys, for private ones the hash that ranks them, and values."""
+    blocks = list(enumerate(split.summands))
+    cells = (
+        (row_value(axis) if axis.degree else present(total(axis.value))).as_(x, quoted=True)
+        for i, s in blocks
+        for x, axis in zip(inputs(i), s.axes, strict=False)
+    )
+    after: list[exp.Expr] = [name(x) for i, s in blocks for x, _ in zip(inputs(i), s.axes, strict=False)]
+    if isinstance(split.keys, PrivateKeys):
+        pair = [name(word) for word in ("person", *(word for word, _ in split.keys.columns))]
+        after = [place_of(pair).as_("hash", quoted=True), *after]
+    made = [("rows", rows_of(split, *cells, native=True))]
+    return with_steps(by_number(split, [name("person")], after), made)
+
+
+def place_of(pair: Sequence[exp.Expr]) -> exp.Expr:
+    """By what a person's groups are ranked: 32 bits of the engine's hash, since each row carries them."""
+    hash_ = exp.Anonymous(this="hash", expressions=list(pair))
+    return to_type(exp.BitwiseRightShift(this=hash_, expression=number(32)), "UINTEGER")
 
 
 def shared(weight: int, most: int) -> float:
@@ -247,15 +314,14 @@ def query(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
     source = step("added" if claimed else "limited")
     match split.keys:
         case PublicKeys() if not columns:  # there is nothing to ask about anyone
-            return split.keys.select()
+            return exp.select("*").from_(split.keys.table(), copy=False)
         case PublicKeys(declared) if declared:
             totals = exp.select(*keys, *(total_of(name(c)).as_(c, quoted=True) for c in columns))
             totals = totals.from_(source).group_by(*keys)
             on = exp.and_(*(exp.NullSafeEQ(this=name(k.name, "keys"), expression=name(k.name, "totals")) for k in keys))
             cells = (exp.Coalesce(this=name(c, "totals"), expressions=[number(0)]) for c in columns)
             query = exp.select(*(huge(cell).as_(c, quoted=True) for c, cell in zip(columns, cells, strict=True)))
-            declared_keys = split.keys.select().subquery(identifier("keys"), copy=False)
-            query = query.from_(declared_keys, copy=False)
+            query = query.from_(split.keys.table(), copy=False)
             query = query.join(totals.subquery(identifier("totals")), on=on, join_type="left", copy=False)
             query = query.order_by(exp.Ordered(this=name("row", "keys"), desc=False, nulls_first=False), copy=False)
         case PublicKeys():
@@ -298,7 +364,7 @@ def steps(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
     pairs = pairs.select(*(column for i, s in by_rows for column in measured(i, s)))
     n = name("n")
     one: exp.Expr = exp.Mul(this=n, expression=n.copy()) if norm == 2 else n
-    order = [exp.Anonymous(this="hash", expressions=by_person), *(name(k) for k in keys)]
+    order = [place_of(by_person), *(name(k) for k in keys)]
     ranked = exp.select(exp.Star(), place(order).as_("place", quoted=True)).from_(step("pairs"))
     few = exp.LTE(this=name("place"), expression=number(max_groups))
     kept = exp.select(exp.Star()).from_(step("ranked")).where(few)
@@ -332,15 +398,16 @@ def steps(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
     ]
 
 
-def rows_of(split: Split, *values: exp.Expr) -> exp.Select:
-    """The rows that count, each with its person and its keys."""
+def rows_of(split: Split, *values: exp.Expr, native: bool = False) -> exp.Select:
+    """The rows that count, each with its person and its keys; those that do not are among them for the native form."""
     private = isinstance(split.keys, PrivateKeys)
     keys = (
         (canonical(key) if private else total(key)).as_(f"k{i}", quoted=True)
         for i, key in enumerate(split.tracked.resolved.keys)
     )
     rows = exp.select(name(split.tracked.person).as_("person", quoted=True), *keys, *values)
-    return rows.from_(select(shown_rows(split)).subquery(identifier("s"), copy=False), copy=False)
+    relation = as_stored(split) if native else shown_rows(split)
+    return rows.from_(select(relation).subquery(identifier("s"), copy=False), copy=False)
 
 
 def canonical(key: Expr) -> exp.Expr:
@@ -359,6 +426,38 @@ def shown_rows(split: Split) -> Relation:
         if None not in (domain_of(key, split.tracked.resolved) or (None,)):
             relation = Filter(relation, algebra.call("NOT", algebra.call("IS NULL", key)))
     return relation
+
+
+def as_stored(split: Split) -> Relation:
+    """The rows with public keys as they are stored, where nothing else looks at them.
+
+    The scan makes NULL of a value that is not declared, and a row whose key is not declared is left out. The native form does
+    both when it looks the key up, so that the engine need not compare each row with a long list.
+    """
+    relation = split.tracked.relation
+    axes = [axis.value for summand in split.summands for axis in summand.axes]
+    for key in split.tracked.resolved.keys if isinstance(split.keys, PublicKeys) else ():
+        if isinstance(key, Column) and not any(key.name in uses(axis) for axis in axes):
+            relation = stored_as(relation, key.name)
+    return relation
+
+
+def stored_as(relation: Relation, column: str) -> Relation:
+    match relation:
+        case Scan(table, alias, names):
+            found = [fold(cell) for cell in names if f"{alias}.{cell}" == column]
+            free = {cell: replace(table.columns[cell], domain=None) for cell in found}
+            return replace(relation, table=replace(table, columns={**table.columns, **free}))
+        case Owned(scan):
+            changed = stored_as(scan, column)
+            assert isinstance(changed, Scan)
+            return replace(relation, scan=changed)
+        case Filter(source, predicate) if column not in uses(predicate):
+            return replace(relation, source=stored_as(source, column))
+        case Join(left, right, on) if on is None or column not in uses(on):
+            return replace(relation, left=stored_as(left, column), right=stored_as(right, column))
+        case _:
+            return relation
 
 
 def inputs(block: int) -> tuple[str, str]:
@@ -444,7 +543,7 @@ def values(split: Split, block: int, max_rows: int) -> list[tuple[str, exp.Query
     (axis,), (x, _) = split.summands[block].axes, inputs(block)
     keys = [name(column[0]) for column in split.keys.columns]
     claim = [name("person"), *keys, name(x)]
-    known = exp.Not(this=exp.Paren(this=exp.Is(this=name(x), expression=exp.Null())))
+    known = present(name(x))
     few = exp.LTE(this=name("place"), expression=number(max_rows))
     order = place([exp.Anonymous(this="hash", expressions=claim), *keys, name(x)])
     itself = replace(axis, value=Column(x, axis.value.facts))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import assert_never
 
 from sqlglot import exp
@@ -14,7 +14,7 @@ from sqlglot import exp
 from dpsql import algebra, catalog
 from dpsql.aggregates import RULES
 from dpsql.algebra import Aggregate, Call, Column, Expr, Free, Literal, conjuncts, identifier, name, plain
-from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, Type, Value
+from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, Domain, Type
 from dpsql.errors import Refused
 from dpsql.functions import PARTS, Facts, Range, cast, to_type
 from dpsql.passes.free import frees
@@ -164,7 +164,7 @@ def serves(have: Summand, needed: Summand) -> bool:
     )
 
 
-def domain_of(key: Expr, resolved: Resolved) -> tuple[Value, ...] | None:
+def domain_of(key: Expr, resolved: Resolved) -> Domain | None:
     """All values of a key, if they are public: those that are declared, or that follow from the text."""
     values = values_of(key, resolved)
     if values is None:
@@ -175,19 +175,24 @@ def domain_of(key: Expr, resolved: Resolved) -> tuple[Value, ...] | None:
                 isinstance(one, Literal) and one.facts.type.kind == key.facts.type.kind for one in listed
             ):
                 kept = {one.value for one in listed if isinstance(one, Literal)}
-                values = tuple(value for value in values if value in kept) or values
+                values = Domain(value for value in values if value in kept) or values
     declared = column_of(key, resolved)
     nullable = declared.nullable if declared is not None else key.facts.nullable
-    return (*values, None) if nullable and not rejects_null(resolved, key) else values
+    return with_null(values) if nullable and not rejects_null(resolved, key) else values
 
 
-def values_of(key: Expr, resolved: Resolved) -> tuple[Value, ...] | None:
+@lru_cache(maxsize=256)
+def with_null(values: Domain) -> Domain:
+    return Domain((*values, None))
+
+
+def values_of(key: Expr, resolved: Resolved) -> Domain | None:
     """The values of an expression other than NULL, if the policy and the text say which there are."""
     if key.facts.type == BOOLEAN:
-        return (False, True)
+        return Domain((False, True))
     match key:
         case Literal(value, _):
-            return () if value is None else (value,)
+            return Domain(() if value is None else (value,))
         case Column():
             declared = column_of(key, resolved)
             return declared.domain if declared is not None else None
@@ -200,11 +205,11 @@ def values_of(key: Expr, resolved: Resolved) -> tuple[Value, ...] | None:
         case Call(name, _, Facts(type=type_, range=(low, high), declared=True)) if (
             name in DATE_PARTS and type_ == BIGINT
         ):
-            return tuple(range(int(low), int(high) + 1))
+            return Domain(range(int(low), int(high) + 1))
         case _:
             return None
     found = [values_of(part, resolved) for part in parts]
-    return None if None in found else tuple(dict.fromkeys(value for values in found for value in values or ()))
+    return None if None in found else Domain(dict.fromkeys(value for values in found for value in values or ()))
 
 
 def column_of(key: Expr, resolved: Resolved) -> catalog.Column | None:
@@ -217,11 +222,12 @@ def column_of(key: Expr, resolved: Resolved) -> catalog.Column | None:
     return replace(declared, nullable=declared.nullable or optional)
 
 
-def once(values: tuple[Value, ...], type_: Type) -> tuple[Value, ...]:
+@lru_cache(maxsize=256)
+def once(values: Domain, type_: Type) -> Domain:
     if type_ == DOUBLE:
         doubles = (None if v is None else float(Fraction(v)) + 0.0 for v in values if not isinstance(v, str | date))
-        return tuple(dict.fromkeys(doubles))
-    return tuple({None if v is None else algebra.literal(v, type_).sql("duckdb"): v for v in values}.values())
+        return Domain(dict.fromkeys(doubles))
+    return Domain({None if v is None else algebra.literal(v, type_).sql("duckdb"): v for v in values}.values())
 
 
 def find_keys(resolved: Resolved) -> Keys:
@@ -277,7 +283,7 @@ def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate
     shown_values = (attempt(shown(estimates[a], a.facts.type, means)).as_(v, quoted=True) for a, v in values.items())
     base = exp.select(name("row"), *columns, *shown_values)
     if isinstance(keys, PublicKeys) and keys.columns:
-        base = base.from_(keys.select().subquery(identifier("keys"))).join(released, using=[identifier("row")])
+        base = base.from_(keys.table()).join(released, using=[identifier("row")])
     else:
         base = base.from_(released)
 

@@ -114,7 +114,10 @@ def locate(relation: Relation, catalog: Catalog) -> Located:
             leads = renamed(found.leads, names)
             if found.person is not None and not leads:
                 raise not_local("a GROUP BY, DISTINCT or aggregate in a subquery", "GROUP BY", found)
-            return replace(found, relation=replace(relation, source=found.relation, person=found.person), leads=leads)
+            me = {column for lead in leads if lead.label == ME for column in lead.columns}
+            alone = found.person is not None and me >= {word for word, _ in keys}
+            made_ = replace(relation, source=found.relation, person=found.person, alone=alone)
+            return replace(found, relation=made_, leads=leads)
         case Windowed(source, added):
             found = settled(locate(source, catalog), catalog)
             for _, over in added:

@@ -18,7 +18,7 @@ use hashbrown::HashTable;
 
 use crate::Error;
 
-const UNKNOWN: u32 = u32::MAX;
+pub const UNKNOWN: u32 = u32::MAX;
 /// Whole numbers below this are looked up in a list rather than in a hash table.
 const SMALL: u64 = 1 << 16;
 
@@ -155,7 +155,7 @@ impl Book {
         self.bytes.find(hash, same).map_or(UNKNOWN, |entry| entry.1)
     }
 
-    fn look_up(&self, values: &Values, column: &ArrayRef) -> Vec<u32> {
+    fn look_up(&self, values: &Values, column: &ArrayRef, instead: u32) -> Vec<u32> {
         let mut found: Vec<u32> = match values {
             Values::Words(words) => words.iter().map(|word| self.word(*word)).collect(),
             Values::Bytes(texts) => texts.iter().map(|text| self.text(text)).collect(),
@@ -163,6 +163,10 @@ impl Book {
         if let Some(nulls) = column.nulls() {
             let absent = found.iter_mut().zip(nulls.iter()).filter(|(_, there)| !there);
             absent.for_each(|(number, _)| *number = self.null);
+        }
+        if instead != UNKNOWN {
+            let new = found.iter_mut().filter(|number| **number == UNKNOWN);
+            new.for_each(|number| *number = instead);
         }
         found
     }
@@ -221,6 +225,29 @@ impl Books {
     fn count(&self) -> u32 {
         self.joined.last().or(self.columns.last()).map_or(1, |book| book.next)
     }
+
+    /// The numbers of rows, `UNKNOWN` for new ones; new values of one column have the number that `instead` says.
+    fn look_up(
+        &self,
+        read: &[Values],
+        columns: &[ArrayRef],
+        instead: impl Fn(&Book) -> u32,
+    ) -> Vec<u32> {
+        let mut all = self
+            .columns
+            .iter()
+            .zip(read)
+            .zip(columns)
+            .map(|((book, values), column)| book.look_up(values, column, instead(book)));
+        let mut found = all.next().unwrap_or_default();
+        for (book, next) in self.joined.iter().zip(all) {
+            for (number, right) in found.iter_mut().zip(next) {
+                let known = *number != UNKNOWN && right != UNKNOWN;
+                *number = if known { book.word(both(*number, right)) } else { UNKNOWN };
+            }
+        }
+        found
+    }
 }
 
 /// The numbers of rows: the same for rows that are equal in all columns. All threads share it.
@@ -253,22 +280,9 @@ impl Codes {
             return Ok(vec![0; rows]);
         }
         let read = columns.iter().map(values).collect::<Result<Vec<_>, _>>()?;
-        let mut found = {
-            let books = self.books.read().map_err(|_| Error::Size)?;
-            let mut found = books.columns[0].look_up(&read[0], &columns[0]);
-            for i in 1..columns.len() {
-                let next = books.columns[i].look_up(&read[i], &columns[i]);
-                for (number, right) in found.iter_mut().zip(next) {
-                    let known = *number != UNKNOWN && right != UNKNOWN;
-                    *number = if known {
-                        books.joined[i - 1].word(both(*number, right))
-                    } else {
-                        UNKNOWN
-                    };
-                }
-            }
-            found
-        };
+        let books = self.books.read().map_err(|_| Error::Size)?;
+        let mut found = books.look_up(&read, columns, |_| UNKNOWN);
+        drop(books);
         let mut missing = found.iter_mut().enumerate().filter(|(_, number)| **number == UNKNOWN);
         let Some(first) = missing.next() else { return Ok(found) };
         let mut books = self.books.write().map_err(|_| Error::Size)?;
@@ -293,6 +307,16 @@ impl Codes {
         }
         drop(books);
         Ok(found)
+    }
+
+    /// The number of each row among those that are there, or `UNKNOWN`. A value that is not there counts as NULL.
+    pub fn known(&self, columns: &[ArrayRef], rows: usize) -> Result<Vec<u32>, Error> {
+        if columns.is_empty() {
+            return Ok(vec![0; rows]);
+        }
+        let read = columns.iter().map(values).collect::<Result<Vec<_>, _>>()?;
+        let books = self.books.read().map_err(|_| Error::Size)?;
+        Ok(books.look_up(&read, columns, |book| book.null))
     }
 
     /// The columns of the rows in the order of their numbers.

@@ -3,7 +3,8 @@
 //! This is the second form of the pass `limit` (`dpsql/passes/limit.py`, where the proof is): the engine streams rows of
 //! person, keys and values, and what comes out is what the SQL form gives, number for number.
 //!
-//! 1. Persons and keys get numbers (`codes`), and each row becomes a record of words: person, key and how many rows it
+//! 1. Rows whose keys are not among the declared ones are left out; values that are not declared count as NULL there.
+//!    Persons and keys get numbers (`codes`), and each row becomes a record of words: person, key and how many rows it
 //!    stands for, and what these add to each column (`measure`).
 //! 2. Records are put into parts by their person. A part that has grown is merged to one record for each person and key
 //!    (`parts`), so that memory goes by these pairs and not by rows.
@@ -11,10 +12,11 @@
 //!
 //! Nothing depends on threads or on the order of rows: all sums are of integers, and ties are broken by the keys' values.
 //!
-//! Memory: a record has 8 bytes, 8 more for private keys and 8 more for each column that is not COUNT(*). A part is merged
+//! Memory: a record has 8 bytes, 8 more for private keys and 8 more for each column that is not COUNT(*), or for the two
+//! of a SUM or AVG. A part is merged
 //! when it has four times as many records as it had pairs the last time (twice from 24 bytes on), or a megabyte. So
 //! there are at most 32 bytes for each pair of a person and a key in a count, 64 with private keys or in a sum; one
-//! more record for each 255 rows of a pair; and 256 megabytes are always allowed.
+//! more record for each 255 rows of a pair; and 256 megabytes are always allowed, and 4 for each thread.
 //!
 //! Sizes: a row adds at most 2^36 to a column, a person has fewer than 2^50 rows, so her sums stay below 2^86, and times
 //! the factor and `max_rows` below 2^127, as in SQL. A record has words: two that together would not fit are not merged,
@@ -30,13 +32,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use arrow_array::{ArrayRef, Decimal128Array, RecordBatch, RecordBatchReader, UInt64Array};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Decimal128Type;
+use arrow_array::{Array, ArrayRef, Decimal128Array, RecordBatch, RecordBatchReader, UInt64Array};
+use arrow_schema::{DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
 
-use codes::Codes;
+use codes::{Codes, UNKNOWN};
 use measure::Measures;
-use parts::{PERSONS, Part, Scratch, split};
+use parts::{Inbox, Outgoing, PERSONS, Scratch};
 use person::Totals;
 
 /// Rows that are worked on at a time: what they need stays near the processor.
@@ -102,7 +106,7 @@ impl fmt::Display for Error {
             Self::Stream => "the rows could not be read",
             Self::Columns => "the rows do not have the columns that the limits are for",
             Self::Type => "a column of the rows has a type that cannot be limited",
-            Self::Null => "a person is NULL",
+            Self::Null => "a person or a sum is NULL",
             Self::Keys => "the declared keys are not as they should be",
             Self::Size => "there are too many persons or keys",
         })
@@ -116,6 +120,7 @@ const INTEGER: DataType = DataType::Decimal128(38, 0);
 /// The totals of limited rows: for each declared key in order, or for each key that someone keeps.
 ///
 /// `rows` has a person, `limits.keys` keys, for private keys a hash of person and keys, and the axes of all blocks.
+/// `sums` are added as they are: keys, and what the result has for them. They are of other persons, whom nothing limits.
 /// `declared` are all keys that are shown; None if they are private, or if there are none. The result has the private keys and the number
 /// of persons, and then the columns of all blocks.
 ///
@@ -124,16 +129,17 @@ const INTEGER: DataType = DataType::Decimal128(38, 0);
 pub fn limit(
     limits: &Limits,
     declared: Option<&RecordBatch>,
-    rows: impl RecordBatchReader + Send,
+    sums: Option<&RecordBatch>,
+    rows: Option<impl RecordBatchReader + Send>,
 ) -> Result<RecordBatch, Error> {
     match 1 + usize::from(limits.private) + Measures::new(limits).words() {
-        1 => run::<1>(limits, declared, rows),
-        2 => run::<2>(limits, declared, rows),
-        3 => run::<3>(limits, declared, rows),
-        4 => run::<4>(limits, declared, rows),
-        5..=8 => run::<8>(limits, declared, rows),
-        9..=16 => run::<16>(limits, declared, rows),
-        17..=40 => run::<40>(limits, declared, rows),
+        1 => run::<1>(limits, declared, sums, rows),
+        2 => run::<2>(limits, declared, sums, rows),
+        3 => run::<3>(limits, declared, sums, rows),
+        4 => run::<4>(limits, declared, sums, rows),
+        5..=8 => run::<8>(limits, declared, sums, rows),
+        9..=16 => run::<16>(limits, declared, sums, rows),
+        17..=40 => run::<40>(limits, declared, sums, rows),
         _ => Err(Error::Columns),
     }
 }
@@ -141,32 +147,14 @@ pub fn limit(
 fn run<const W: usize>(
     limits: &Limits,
     declared: Option<&RecordBatch>,
-    rows: impl RecordBatchReader + Send,
+    sums: Option<&RecordBatch>,
+    rows: Option<impl RecordBatchReader + Send>,
 ) -> Result<RecordBatch, Error> {
     let measures = Measures::new(limits);
-    let schema = rows.schema();
-    let first = 1 + limits.keys + usize::from(limits.private);
-    if schema.fields().len() != first + measures.axes()
-        || (limits.private || limits.keys == 0) == declared.is_some()
-        || limits.names.len() != person::width(limits)
-    {
-        return Err(Error::Columns);
-    }
-    // From the types alone, so that no row decides whether they can be limited.
-    for field in &schema.fields()[..=limits.keys] {
-        codes::usable(field.data_type())?;
-    }
-    measures.usable(&schema.fields()[1 + limits.keys..])?;
+    let key_fields = fields_of_keys(limits, &measures, declared, sums, rows.as_ref())?;
     let keys = Codes::new(limits.keys, limits.private);
     let shown = match declared {
         Some(batch) if limits.keys > 0 => {
-            let types = |schema: &Schema, from: usize| {
-                let fields = schema.fields()[from..].iter().take(limits.keys);
-                fields.map(|field| field.data_type().clone()).collect::<Vec<_>>()
-            };
-            if types(&batch.schema(), 0) != types(&schema, 1) {
-                return Err(Error::Keys);
-            }
             keys.of(&batch.columns()[..limits.keys], batch.num_rows())?;
             if keys.count() != batch.num_rows() {
                 return Err(Error::Keys); // one stands twice
@@ -175,20 +163,27 @@ fn run<const W: usize>(
         }
         _ => 1,
     };
+    let others = match sums {
+        Some(batch) => numbers(limits, &keys, &batch.columns()[..limits.keys], batch.num_rows())?,
+        None => Vec::new(),
+    };
     let persons = Codes::new(1, false);
-    let parts = Part::<W>::all();
-    take_in(rows, limits, &measures, &persons, &keys, &parts)?;
+    let inbox = Inbox::<W>::new(&keys, 1 + usize::from(limits.private));
+    let last = match rows {
+        Some(rows) => take_in(rows, limits, &measures, &persons, &keys, &inbox)?,
+        None => 0,
+    };
 
     let mut columns = keys.rows()?;
     if limits.private && columns.is_empty() {
-        let types = schema.fields()[1..=limits.keys].iter().map(|field| field.data_type());
+        let types = key_fields.iter().map(|field| field.data_type());
         columns = types.map(arrow_array::new_empty_array).collect();
     }
-    let records: usize = parts.iter().map(|part| lock(part).records()).sum();
+    let records: usize = inbox.parts.iter().map(|part| lock(part).records()).sum();
     let count = keys.count();
     // Each thread has totals of its own: only where there are more records than these.
     let threads = cores().min(records / count.max(1)).min(records / SLICE).max(1);
-    let left = Mutex::new(parts.iter());
+    let left = Mutex::new(inbox.parts.iter());
     let totals = in_threads(threads, || {
         let mut totals = Totals::new(limits, &measures, &columns, count);
         let mut scratch = Scratch::new();
@@ -196,36 +191,111 @@ fn run<const W: usize>(
             let next = lock(&left).next();
             let Some(part) = next else { return Ok(totals) };
             let part = std::mem::take(&mut *lock(part)); // its memory is free afterwards
-            part.by_person(&mut scratch, |records| totals.add(records));
+            part.by_person(last, &mut scratch, |records| totals.add(records));
         }
     })?;
-    let sums = totals.into_iter().map(Totals::sums).reduce(|mut sums, more| {
+    let mut found = totals.into_iter().map(Totals::sums).reduce(|mut sums, more| {
         sums.iter_mut().zip(more).for_each(|(sum, one)| *sum += one);
         sums
     });
-    table(
-        limits,
-        &columns,
-        &schema,
-        if limits.private { count } else { shown },
-        &sums.unwrap_or_default(),
-    )
+    let found = found.get_or_insert_default();
+    if let Some(batch) = sums {
+        add(found, limits, &others, &batch.columns()[limits.keys..])?;
+    }
+    let shown = if limits.private { count } else { shown };
+    table(limits, &columns, &key_fields, shown, found)
 }
 
-/// Puts all rows into parts. Threads take batches in turn.
+/// The fields of keys; checked from types alone, so that no row decides whether they can be limited.
+fn fields_of_keys(
+    limits: &Limits,
+    measures: &Measures,
+    declared: Option<&RecordBatch>,
+    sums: Option<&RecordBatch>,
+    rows: Option<&(impl RecordBatchReader + Send)>,
+) -> Result<Vec<FieldRef>, Error> {
+    let width = person::width(limits);
+    if (limits.private || limits.keys == 0) == declared.is_some() || limits.names.len() != width {
+        return Err(Error::Columns);
+    }
+    let mut found: Vec<Vec<FieldRef>> = Vec::new();
+    if let Some(rows) = rows {
+        let schema = rows.schema();
+        let (keys, rest) = (1..=limits.keys, 1 + limits.keys);
+        if schema.fields().len() != rest + usize::from(limits.private) + measures.axes() {
+            return Err(Error::Columns);
+        }
+        codes::usable(schema.field(0).data_type())?;
+        measures.usable(&schema.fields()[rest..])?;
+        found.push(schema.fields()[keys].to_vec());
+    }
+    if let Some(sums) = sums {
+        let schema = sums.schema();
+        if schema.fields().len() != limits.keys + width {
+            return Err(Error::Columns);
+        }
+        let (keys, cells) = schema.fields().split_at(limits.keys);
+        if cells.iter().any(|cell| *cell.data_type() != INTEGER) {
+            return Err(Error::Type);
+        }
+        found.push(keys.to_vec());
+    }
+    found.extend(declared.map(|keys| keys.schema().fields()[..limits.keys].to_vec()));
+    let first = found.first().cloned().ok_or(Error::Columns)?;
+    let types = |fields: &[FieldRef]| -> Vec<_> {
+        fields.iter().map(|field| field.data_type().clone()).collect()
+    };
+    if found.iter().any(|fields| types(fields) != types(&first)) {
+        return Err(Error::Keys);
+    }
+    first.iter().try_for_each(|field| codes::usable(field.data_type()))?;
+    Ok(first)
+}
+
+/// The numbers of keys: private ones that are new get one, and others that are not declared have none.
+fn numbers(
+    limits: &Limits,
+    keys: &Codes,
+    columns: &[ArrayRef],
+    rows: usize,
+) -> Result<Vec<u32>, Error> {
+    if limits.private { keys.of(columns, rows) } else { keys.known(columns, rows) }
+}
+
+/// Adds sums of keys that have these numbers.
+fn add(
+    found: &mut [i128],
+    limits: &Limits,
+    numbers: &[u32],
+    cells: &[ArrayRef],
+) -> Result<(), Error> {
+    for (column, cells) in cells.iter().enumerate() {
+        if cells.null_count() != 0 {
+            return Err(Error::Null);
+        }
+        let cells = cells.as_primitive::<Decimal128Type>().values();
+        for (number, cell) in numbers.iter().zip(cells).filter(|(number, _)| **number != UNKNOWN) {
+            let sum = &mut found[*number as usize * limits.names.len() + column];
+            *sum = sum.checked_add(*cell).ok_or(Error::Size)?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts all rows into parts, and says the largest number of a person in hers. Threads take batches in turn.
 fn take_in<const W: usize>(
     mut rows: impl RecordBatchReader + Send,
     limits: &Limits,
     measures: &Measures,
     persons: &Codes,
     keys: &Codes,
-    parts: &[Mutex<Part<W>>],
-) -> Result<(), Error> {
-    let Some(first) = rows.next() else { return Ok(()) };
+    inbox: &Inbox<W>,
+) -> Result<u64, Error> {
+    let Some(first) = rows.next() else { return Ok(0) };
     let few = first.as_ref().is_ok_and(|batch| batch.num_rows() < SLICE);
     let left = Mutex::new((Some(first), Some(rows)));
     let take = || {
-        let mut scratch = Scratch::new();
+        let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
         loop {
             let next = {
                 let mut left = lock(&left);
@@ -235,7 +305,7 @@ fn take_in<const W: usize>(
                 }
                 next
             };
-            let Some(batch) = next else { return Ok(()) };
+            let Some(batch) = next else { return Ok(outgoing.finish(inbox, &mut scratch)) };
             let batch = batch.map_err(|_| Error::Stream)?;
             for start in (0..batch.num_rows()).step_by(SLICE) {
                 let slice = batch.slice(start, SLICE.min(batch.num_rows() - start));
@@ -244,14 +314,13 @@ fn take_in<const W: usize>(
                     return Err(Error::Null);
                 }
                 let person = persons_of(&columns[0], persons)?;
-                let key = keys.of(&columns[1..=limits.keys], rows)?;
+                let key = numbers(limits, keys, &columns[1..=limits.keys], rows)?;
                 let words = measures.of(&columns[1 + limits.keys..])?;
-                let first = 1 + usize::from(limits.private);
-                split(&person, &key, &words, parts, (keys, first), &mut scratch)?;
+                outgoing.take(&person, &key, &words, inbox, &mut scratch)?;
             }
         }
     };
-    in_threads(if few { 1 } else { cores() }, take).map(|_| ())
+    Ok(in_threads(if few { 1 } else { cores() }, take)?.into_iter().max().unwrap_or(0))
 }
 
 /// Numbers for persons: whole numbers that are not large are their own, and all others get those above.
@@ -274,7 +343,7 @@ fn persons_of(column: &ArrayRef, codes: &Codes) -> Result<Vec<u64>, Error> {
 fn table(
     limits: &Limits,
     keys: &[ArrayRef],
-    schema: &Schema,
+    key_fields: &[FieldRef],
     rows: usize,
     sums: &[i128],
 ) -> Result<RecordBatch, Error> {
@@ -282,10 +351,8 @@ fn table(
     let mut fields = Vec::new();
     let mut columns = Vec::new();
     if limits.private {
-        for (i, key) in keys.iter().enumerate() {
-            fields.push(Arc::new(schema.field(1 + i).clone()));
-            columns.push(key.clone());
-        }
+        fields.extend_from_slice(key_fields);
+        columns.extend_from_slice(keys);
     }
     for (column, name) in limits.names.iter().enumerate() {
         let cells = (0..rows).map(|row| sums[row * width + column]);

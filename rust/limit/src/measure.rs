@@ -1,7 +1,7 @@
 //! What rows add to each column, in words.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float64Type, UInt64Type};
+use arrow_array::types::{Float64Type, UInt32Type};
 use arrow_array::{Array, ArrayRef, new_empty_array};
 use arrow_schema::{DataType, FieldRef};
 
@@ -19,6 +19,30 @@ pub enum Source {
     Rows,
     /// The word with this number, counted from the first that is a measure.
     Word(usize),
+    /// A word of two parts: the sum of values, in its lower bits, and how many there are.
+    Above(usize),
+    /// The same, and of each value what is missing to the end of the grid.
+    Below(usize, u64),
+}
+
+/// How many lower bits hold the sum: a record has at most 255 rows, and each adds at most 2^36.
+const SUM: u32 = 48;
+
+/// The sum and the number of values in a word of two parts.
+pub fn unpacked(word: u64) -> (u64, u64) {
+    (word & ((1 << SUM) - 1), word >> SUM)
+}
+
+/// Whether a block has two columns, t and 1 - t, that one word can hold.
+fn packed(block: &Block) -> Option<u64> {
+    match (&block.axes[..], &block.columns[..]) {
+        ([Axis { grid, degree: 1 }], [(above, _), (below, _)])
+            if block.coarse == 1 && *grid <= 1 << 36 && *above == [1] && *below == [0] =>
+        {
+            Some(*grid)
+        }
+        _ => None,
+    }
 }
 
 pub struct Measures<'a> {
@@ -28,8 +52,9 @@ pub struct Measures<'a> {
 
 impl<'a> Measures<'a> {
     pub fn new(limits: &'a Limits) -> Self {
-        let words = limits.blocks.iter().filter(|block| !block.axes.is_empty());
-        Self { limits, words: words.map(|block| block.columns.len()).sum() }
+        let blocks = limits.blocks.iter().filter(|block| !block.axes.is_empty());
+        let words = blocks.map(|block| packed(block).map_or(block.columns.len(), |_| 1));
+        Self { limits, words: words.sum() }
     }
 
     /// How many words a record has for them.
@@ -43,15 +68,19 @@ impl<'a> Measures<'a> {
 
     pub fn sources(&self) -> Vec<Source> {
         let mut next = 0..;
-        let blocks = self.limits.blocks.iter();
-        let columns = blocks.flat_map(|block| block.columns.iter().map(|_| block.axes.is_empty()));
-        columns
-            .map(
-                |plain| {
-                    if plain { Source::Rows } else { Source::Word(next.next().expect("endless")) }
-                },
-            )
-            .collect()
+        let mut word = || next.next().expect("endless");
+        let mut found = Vec::new();
+        for block in &self.limits.blocks {
+            if block.axes.is_empty() {
+                found.extend(block.columns.iter().map(|_| Source::Rows));
+            } else if let Some(grid) = packed(block) {
+                let word = word();
+                found.extend([Source::Above(word), Source::Below(word, grid)]);
+            } else {
+                found.extend(block.columns.iter().map(|_| Source::Word(word())));
+            }
+        }
+        found
     }
 
     /// Whether columns of these types are a hash, if keys are private, and axes.
@@ -66,16 +95,22 @@ impl<'a> Measures<'a> {
         let mut words = Vec::with_capacity(self.words + 1);
         if self.limits.private {
             let hash = columns.next().ok_or(Error::Columns)?;
-            if *hash.data_type() != DataType::UInt64 || hash.null_count() != 0 {
+            if *hash.data_type() != DataType::UInt32 || hash.null_count() != 0 {
                 return Err(Error::Type);
             }
-            words.push(hash.as_primitive::<UInt64Type>().values().to_vec());
+            let hash = hash.as_primitive::<UInt32Type>().values();
+            words.push(hash.iter().map(|hash| u64::from(*hash)).collect());
         }
         for block in self.limits.blocks.iter().filter(|block| !block.axes.is_empty()) {
             let axes = block.axes.iter().zip(columns.by_ref());
             let axes =
                 axes.map(|(axis, column)| on_grid(*axis, column)).collect::<Result<Vec<_>, _>>()?;
-            words.extend(block.columns.iter().map(|(powers, _)| parts(block, powers, &axes)));
+            if packed(block).is_some() {
+                let value = |x: &u64| if *x == MISSING { 0 } else { 1 << SUM | x };
+                words.push(axes[0].iter().map(value).collect());
+            } else {
+                words.extend(block.columns.iter().map(|(powers, _)| parts(block, powers, &axes)));
+            }
         }
         Ok(words)
     }
@@ -104,16 +139,9 @@ fn on_grid(axis: Axis, column: &ArrayRef) -> Result<Vec<u64>, Error> {
 
 /// What each row adds to one column of a block: zero where a value is missing.
 fn parts(block: &Block, powers: &[u32], axes: &[Vec<u64>]) -> Vec<u64> {
-    match (&block.axes[..], axes, powers) {
-        // Those that nearly all queries have.
-        ([Axis { degree: 0, .. }], [values], _) => {
+    match (&block.axes[..], axes) {
+        ([Axis { degree: 0, .. }], [values]) => {
             values.iter().map(|x| u64::from(*x != MISSING)).collect()
-        }
-        ([Axis { degree: 1, .. }], [values], [1]) if block.coarse == 1 => {
-            values.iter().map(|x| if *x == MISSING { 0 } else { *x }).collect()
-        }
-        ([Axis { degree: 1, grid }], [values], [0]) if block.coarse == 1 => {
-            values.iter().map(|x| if *x == MISSING { 0 } else { grid - x }).collect()
         }
         _ => (0..axes[0].len()).map(|row| part(block, powers, axes, row)).collect(),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use crate::codes::Codes;
+use crate::codes::{Codes, UNKNOWN};
 use crate::{Error, lock};
 
 /// Persons have numbers below this, keys have numbers below that, and a record stands for so many rows at the most.
@@ -13,8 +13,6 @@ const ROWS: u64 = (1 << 8) - 1;
 const PARTS: usize = 1 << 8;
 /// Bytes of records up to which a part is not merged.
 const LEAST: usize = 1 << 20;
-/// Records that are allocated at once at the most.
-const CHUNK: usize = 1 << 13;
 
 /// First the person's number within her part, the key and the number of rows: 28, 28 and 8 bits. Then what these rows
 /// add: a hash if keys are private, which is the same for all of a pair, and measures.
@@ -62,41 +60,31 @@ pub struct Scratch<const W: usize> {
     records: Vec<Record<W>>,
     starts: Vec<u32>,
     slots: Vec<u32>,
-    rows: Vec<(u8, u64)>,
 }
 
 impl<const W: usize> Scratch<W> {
     pub fn new() -> Self {
-        Self { records: Vec::new(), starts: Vec::new(), slots: Vec::new(), rows: Vec::new() }
+        Self { records: Vec::new(), starts: Vec::new(), slots: Vec::new() }
     }
 }
 
 impl<const W: usize> Part<W> {
-    pub fn all() -> Vec<Mutex<Self>> {
-        (0..PARTS).map(|_| Mutex::default()).collect()
-    }
+    /// Records that are put into a part at once.
+    const CHUNK: usize = (1 << 14) / size_of::<Record<W>>();
 
     pub fn records(&self) -> usize {
         self.records
     }
 
-    fn append(&mut self, mut records: &[Record<W>]) {
-        self.records += records.len();
-        while !records.is_empty() {
-            let room = self.chunks.last().map_or(0, |chunk| chunk.capacity() - chunk.len());
-            if room == 0 {
-                self.chunks.push(Vec::with_capacity(self.records.next_power_of_two().min(CHUNK)));
-                continue;
-            }
-            let (now, later) = records.split_at(room.min(records.len()));
-            self.chunks.last_mut().expect("there is room").extend_from_slice(now);
-            records = later;
-        }
-    }
-
     /// Calls `each` with all records of a person, for one person after the other.
-    pub fn by_person(self, scratch: &mut Scratch<W>, mut each: impl FnMut(&[Record<W>])) {
-        let last = self.chunks.iter().flatten().map(person_of).max().unwrap_or(0);
+    ///
+    /// No person has a number above `last`.
+    pub fn by_person(
+        self,
+        last: u64,
+        scratch: &mut Scratch<W>,
+        mut each: impl FnMut(&[Record<W>]),
+    ) {
         let bits = (self.records / 8).max(1).ilog2().min(16);
         if last < 4 * self.records as u64 + 256 {
             #[allow(clippy::cast_possible_truncation)] // it is small
@@ -154,10 +142,11 @@ impl<const W: usize> Part<W> {
     /// One record for each person and key, unless it could not hold the sums.
     fn merge(&mut self, keys: usize, first: usize, scratch: &mut Scratch<W>) {
         let part = std::mem::take(self);
+        let last = part.chunks.iter().flatten().map(person_of).max().unwrap_or(0);
         let mut slots = std::mem::take(&mut scratch.slots);
         slots.resize(keys, 0);
         let mut pairs: Vec<Record<W>> = Vec::new();
-        part.by_person(scratch, |records| {
+        part.by_person(last, scratch, |records| {
             pairs.clear();
             for record in records {
                 let slot = &mut slots[key_of(record)];
@@ -173,7 +162,13 @@ impl<const W: usize> Part<W> {
             for pair in &pairs {
                 slots[key_of(pair)] = 0;
             }
-            self.append(&pairs);
+            for pair in &pairs {
+                if self.chunks.last().is_none_or(|chunk| chunk.len() == Self::CHUNK) {
+                    self.chunks.push(Vec::with_capacity(Self::CHUNK));
+                }
+                self.chunks.last_mut().expect("there is one").push(*pair);
+            }
+            self.records += pairs.len();
         });
         scratch.slots = slots;
         self.most = self.most.max((8 / W).clamp(2, 4) * self.records);
@@ -193,52 +188,81 @@ fn added<const W: usize>(pair: &Record<W>, more: &Record<W>, first: usize) -> Op
     Some(sum)
 }
 
-/// Appends rows to the parts of their persons.
-pub fn split<const W: usize>(
-    persons: &[u64],
-    keys: &[u32],
-    words: &[Vec<u64>],
-    parts: &[Mutex<Part<W>>],
-    (codes, first): (&Codes, usize), // of keys; where measures begin
-    scratch: &mut Scratch<W>,
-) -> Result<(), Error> {
-    if codes.count() > KEYS || persons.iter().copied().max() >= Some(PERSONS) {
-        return Err(Error::Size);
+/// The records that one thread has not yet given to the parts.
+pub struct Outgoing<const W: usize> {
+    parts: Vec<Vec<Record<W>>>,
+    last: u64, // the largest number of a person within her part
+}
+
+impl<const W: usize> Outgoing<W> {
+    pub fn new() -> Self {
+        Self { parts: vec![Vec::new(); PARTS], last: 0 }
     }
-    let mut rows = std::mem::take(&mut scratch.rows);
-    rows.clear();
-    let mut starts = [0_usize; PARTS + 1];
-    rows.extend(persons.iter().zip(keys).map(|(person, key)| {
-        let (part, number) = place_of(*person);
-        starts[usize::from(part) + 1] += 1;
-        (part, number << 36 | u64::from(*key) << 8 | 1)
-    }));
-    for i in 0..PARTS {
-        starts[i + 1] += starts[i];
-    }
-    let mut records = std::mem::take(&mut scratch.records);
-    records.resize(persons.len().max(records.len()), [0; W]);
-    let mut ends = starts;
-    for (row, (part, head)) in rows.iter().enumerate() {
-        let end = &mut ends[usize::from(*part)];
-        let record = &mut records[*end];
-        record[0] = *head;
-        for (word, column) in record[1..].iter_mut().zip(words) {
-            *word = column[row];
+
+    /// Takes rows, without those that have no key.
+    pub fn take(
+        &mut self,
+        persons: &[u64],
+        keys: &[u32],
+        words: &[Vec<u64>],
+        inbox: &Inbox<W>,
+        scratch: &mut Scratch<W>,
+    ) -> Result<(), Error> {
+        let last = persons.iter().copied().max().unwrap_or(0);
+        if inbox.keys.count() > KEYS || last >= PERSONS {
+            return Err(Error::Size);
         }
-        *end += 1;
-    }
-    scratch.rows = rows;
-    for (i, part) in parts.iter().enumerate() {
-        if starts[i] < starts[i + 1] {
-            let mut part = lock(part);
-            part.append(&records[starts[i]..starts[i + 1]]);
-            if part.records > part.most {
-                // Counted now, while nobody else appends: other threads may have found new keys since.
-                part.merge(codes.count(), first, scratch);
+        self.last = self.last.max(last >> 8);
+        for (row, (person, key)) in persons.iter().zip(keys).enumerate() {
+            if *key == UNKNOWN {
+                continue;
+            }
+            let (part, number) = place_of(*person);
+            let mut record = [number << 36 | u64::from(*key) << 8 | 1; W];
+            for (word, column) in record[1..].iter_mut().zip(words) {
+                *word = column[row];
+            }
+            let records = &mut self.parts[usize::from(part)];
+            records.push(record);
+            if records.len() == Part::<W>::CHUNK {
+                let chunk = std::mem::replace(records, Vec::with_capacity(Part::<W>::CHUNK));
+                inbox.put(usize::from(part), chunk, scratch);
             }
         }
+        Ok(())
     }
-    scratch.records = records;
-    Ok(())
+
+    /// Gives away all that is left, and says the largest number of a person.
+    pub fn finish(self, inbox: &Inbox<W>, scratch: &mut Scratch<W>) -> u64 {
+        for (part, chunk) in self.parts.into_iter().enumerate() {
+            inbox.put(part, chunk, scratch);
+        }
+        self.last
+    }
+}
+
+/// The parts, as all threads give to them.
+pub struct Inbox<'a, const W: usize> {
+    pub parts: Vec<Mutex<Part<W>>>,
+    keys: &'a Codes,
+    first: usize, // where measures begin in a record
+}
+
+impl<'a, const W: usize> Inbox<'a, W> {
+    pub fn new(keys: &'a Codes, first: usize) -> Self {
+        Self { parts: (0..PARTS).map(|_| Mutex::default()).collect(), keys, first }
+    }
+
+    fn put(&self, part: usize, chunk: Vec<Record<W>>, scratch: &mut Scratch<W>) {
+        if chunk.is_empty() {
+            return;
+        }
+        let mut part = lock(&self.parts[part]);
+        part.records += chunk.len();
+        part.chunks.push(chunk);
+        if part.records > part.most {
+            // Counted now, while nobody else gives: other threads may have found new keys since.
+            part.merge(self.keys.count(), self.first, scratch);
+        }
+    }
 }

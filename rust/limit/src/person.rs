@@ -3,7 +3,7 @@
 use arrow_array::ArrayRef;
 
 use crate::codes::compare;
-use crate::measure::{Measures, Source};
+use crate::measure::{Measures, Source, unpacked};
 use crate::parts::{Record, key_of, rows_of};
 use crate::{Kind, Limits};
 
@@ -17,14 +17,16 @@ pub struct Totals<'a> {
     limits: &'a Limits,
     keys: &'a [ArrayRef],
     columns: Vec<Column>,
-    words: usize,
-    within: u128, // the size up to which nothing is scaled
-    once: bool,   // whether there are blocks of persons
+    packed: Vec<bool>, // for each word, whether it has two parts
+    within: u128,      // the size up to which nothing is scaled
+    once: bool,        // whether there are blocks of persons
     sums: Vec<i128>,
-    // Of the person at hand: for each key one more than the place of her pair, and zero if there is none.
+    plain: bool, // whether someone within all limits adds the same with each of her rows
+    rows: Vec<u32>, // of the person at hand, for each key; zero again when she is done
+    // Of a person who is not within the limits: for each key one more than the place of her pair, and zero if there is none.
     slots: Vec<u32>,
     pairs: Vec<Pair>,
-    cells: Vec<u128>, // the measures of all pairs, one pair after the other
+    cells: Vec<(u128, u128)>, // the measures of all pairs, one pair after the other: sums, and numbers of values
     groups: Vec<u128>,
 }
 
@@ -52,6 +54,12 @@ impl<'a> Totals<'a> {
     ) -> Self {
         let blocks = limits.blocks.iter().enumerate();
         let factors = blocks.flat_map(|(i, block)| block.columns.iter().map(move |c| (i, c.1)));
+        let mut packed = vec![false; measures.words()];
+        for source in measures.sources() {
+            if let Source::Above(i) = source {
+                packed[i] = true;
+            }
+        }
         let columns = measures.sources().into_iter().zip(factors);
         let columns = columns.map(|(source, (block, factor))| Column {
             source,
@@ -63,9 +71,11 @@ impl<'a> Totals<'a> {
             limits,
             keys,
             columns: columns.collect(),
-            words: measures.words(),
+            packed,
             within: limits.max_rows.pow(limits.norm),
             once: limits.blocks.iter().any(|block| block.kind == Kind::Persons),
+            plain: limits.blocks.iter().all(|block| block.kind == Kind::Rows),
+            rows: vec![0; count],
             sums: vec![0; width(limits) * count],
             slots: vec![0; count],
             pairs: Vec::new(),
@@ -80,14 +90,62 @@ impl<'a> Totals<'a> {
 
     /// Adds all records of one person.
     pub fn add<const W: usize>(&mut self, records: &[Record<W>]) {
+        if !(self.plain && self.add_plain(records)) {
+            self.add_limited(records);
+        }
+    }
+
+    /// If she is within all limits, her rows are added as they are, one by one; else nothing.
+    fn add_plain<const W: usize>(&mut self, records: &[Record<W>]) -> bool {
+        if records.len() >= 1 << 24 {
+            return false; // below that she has fewer than 2^32 rows, and the square of that is a word
+        }
+        let (mut size, mut groups) = (0_u64, 0_usize);
+        for record in records {
+            let (rows, before) = (rows_of(record), &mut self.rows[key_of(record)]);
+            groups += usize::from(*before == 0);
+            // (n + r)^2 = n^2 + r (2 n + r)
+            size +=
+                if self.limits.norm == 2 { rows * (2 * u64::from(*before) + rows) } else { rows };
+            *before += u32::try_from(rows).expect("it has 8 bits");
+        }
+        let within = u128::from(size) <= self.within
+            && (!self.limits.private || groups <= self.limits.max_groups);
+        let (width, first) = (width(self.limits), 1 + usize::from(self.limits.private));
+        for record in records {
+            let key = key_of(record);
+            let new = std::mem::take(&mut self.rows[key]) != 0;
+            if !within {
+                continue;
+            }
+            let mut sums = self.sums[key * width..].iter_mut();
+            if self.limits.private {
+                *sums.next().expect("persons are counted") += i128::from(new);
+            }
+            for (column, sum) in self.columns.iter().zip(sums) {
+                let word = |i: usize| record[(first + i).min(W - 1)];
+                let value = match column.source {
+                    Source::Rows => rows_of(record),
+                    Source::Word(i) => word(i),
+                    Source::Above(i) => unpacked(word(i)).0,
+                    Source::Below(i, grid) => below(unpacked(word(i)), grid),
+                };
+                let cell = u128::from(value) * column.factor;
+                *sum += i128::try_from(cell).expect("it is far below 2^127");
+            }
+        }
+        within
+    }
+
+    fn add_limited<const W: usize>(&mut self, records: &[Record<W>]) {
         self.gather(records);
         if self.limits.private && self.pairs.len() > self.limits.max_groups {
-            let keys = self.keys;
-            self.pairs.sort_unstable_by(|left, right| {
+            let (keys, most) = (self.keys, self.limits.max_groups);
+            self.pairs.select_nth_unstable_by(most, |left, right| {
                 let order = left.hash.cmp(&right.hash);
                 order.then_with(|| compare(keys, left.key as usize, right.key as usize))
             });
-            self.pairs.truncate(self.limits.max_groups);
+            self.pairs.truncate(most);
         }
         let power = |rows: u128| if self.limits.norm == 2 { rows * rows } else { rows };
         let size: u128 = self.pairs.iter().map(|pair| power(u128::from(pair.rows))).sum();
@@ -129,19 +187,25 @@ impl<'a> Totals<'a> {
         let first = 1 + usize::from(self.limits.private);
         for record in records {
             let slot = &mut self.slots[key_of(record)];
-            let measures = &record[first.min(W)..(first + self.words).min(W)];
+            let words = record[first.min(W)..].iter().zip(&self.packed);
+            let measures = words.map(|(word, packed)| {
+                let (sum, values) = if *packed { unpacked(*word) } else { (*word, 0) };
+                (u128::from(sum), u128::from(values))
+            });
             if *slot == 0 {
                 let place = u32::try_from(self.cells.len()).expect("pairs and columns are few");
                 let hash = if self.limits.private { record[W.min(2) - 1] } else { 0 };
                 let key = u32::try_from(key_of(record)).expect("it has 28 bits");
                 self.pairs.push(Pair { key, place, rows: rows_of(record), hash });
-                self.cells.extend(measures.iter().map(|word| u128::from(*word)));
+                self.cells.extend(measures);
                 *slot = u32::try_from(self.pairs.len()).expect("there are fewer than 2^32 keys");
             } else {
                 let pair = &mut self.pairs[*slot as usize - 1];
                 pair.rows += rows_of(record);
                 let cells = &mut self.cells[pair.place as usize..];
-                cells.iter_mut().zip(measures).for_each(|(cell, word)| *cell += u128::from(*word));
+                for (cell, more) in cells.iter_mut().zip(measures) {
+                    *cell = (cell.0 + more.0, cell.1 + more.1);
+                }
             }
         }
         for pair in &self.pairs {
@@ -162,11 +226,18 @@ impl<'a> Totals<'a> {
     }
 }
 
-fn value(source: Source, pair: &Pair, cells: &[u128]) -> u128 {
+fn value(source: Source, pair: &Pair, cells: &[(u128, u128)]) -> u128 {
+    let cell = |i: usize| cells[pair.place as usize + i];
     match source {
         Source::Rows => u128::from(pair.rows),
-        Source::Word(i) => cells[pair.place as usize + i],
+        Source::Word(i) | Source::Above(i) => cell(i).0,
+        Source::Below(i, grid) => cell(i).1 * u128::from(grid) - cell(i).0,
     }
+}
+
+/// What is missing of so many values to the end of the grid.
+fn below((sum, values): (u64, u64), grid: u64) -> u64 {
+    values * grid - sum
 }
 
 /// A number by which many are divided.

@@ -73,12 +73,15 @@ fn add_noise(
     Ok(exact.py().detach(|| release(reader, mechanism, &scales, threshold))?)
 }
 
-/// Limits what each person's rows add, sums them up by keys, and adds fresh noise as `add_noise` does.
+/// Limits what each person's rows add, adds all of it up by keys, with `sums` that need no limits, and adds fresh noise as
+/// `add_noise` does.
 #[pyfunction]
-#[pyo3(signature = (rows, declared, limits, mechanism, scales, threshold=None))]
-#[allow(clippy::needless_pass_by_value)] // PyO3 gives arguments by value
+#[pyo3(signature = (rows, sums, declared, limits, mechanism, scales, threshold=None))]
+#[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // PyO3 gives arguments by value
 fn limit_and_add_noise(
-    rows: &Bound<PyAny>,
+    py: Python,
+    rows: Option<&Bound<PyAny>>,
+    sums: Option<&Bound<PyAny>>,
     declared: Option<&Bound<PyAny>>,
     limits: Limits,
     mechanism: &str,
@@ -88,17 +91,15 @@ fn limit_and_add_noise(
     let mechanism = mechanism_of(mechanism)?;
     let scales = scales_of(&scales)?;
     let limits = limits.checked()?;
-    // An engine's connection gives one stream at a time: the first is read before the second is asked for.
-    let declared = match declared {
-        Some(keys) => {
-            let reader = reader_of(keys)?;
-            Some(rows.py().detach(|| whole(reader))?)
-        }
-        None => None,
+    // An engine's connection gives one stream at a time: each is read before the next is asked for.
+    let read = |stream: Option<&Bound<PyAny>>| -> Result<Option<RecordBatch>, Failure> {
+        let reader = stream.map(reader_of).transpose()?;
+        reader.map(|reader| py.detach(|| whole(reader))).transpose()
     };
-    let reader = reader_of(rows)?;
-    Ok(rows.py().detach(|| {
-        let exact = dpsql_limit::limit(&limits, declared.as_ref(), reader)?;
+    let (declared, sums) = (read(declared)?, read(sums)?);
+    let reader = rows.map(reader_of).transpose()?;
+    Ok(py.detach(|| {
+        let exact = dpsql_limit::limit(&limits, declared.as_ref(), sums.as_ref(), reader)?;
         let schema = exact.schema();
         let exact = RecordBatchIterator::new([Ok(exact)], schema);
         release(Box::new(exact), mechanism, &scales, threshold)

@@ -1,0 +1,113 @@
+"""Where a person has one row, or one group: known from the schema and the text, never from rows."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cache
+
+import duckdb
+import pytest
+from forms import by_sql, natively, same
+
+from dpsql.backends.duckdb import DuckDB
+from dpsql.catalog import Catalog, build, read_policy
+from dpsql.compile import release
+from dpsql.passes.parse import parse
+from dpsql.plan import Plan, PublicKeys
+
+POLICY = {
+    "dataset": {"id": "t"},
+    "budget": {"epsilon": 10.0, "delta": 1e-6},
+    "defaults": {"epsilon": 1.0, "max_rows_contributed": 20, "max_groups_contributed": 5},
+    "tables": {
+        "people": {"person": "id", "columns": {"age": {"between": [0, 100]}, "team": {"in": ["a", "b"]}}},
+        "visits": {"person": "id", "columns": {"minutes": {"between": [0, 60]}}},
+        "orders": {"person": {"column": "buyer", "references": "people.id"}, "columns": {"price": {"between": [0, 9]}}},
+        "loose": {"person": "id", "columns": {"n": {"between": [0, 9]}}},
+        "towns": {"public": True, "columns": {"code": {"between": [0, 2]}}},
+        "roads": {"public": True},
+    },
+}
+
+
+@cache
+def database() -> duckdb.DuckDBPyConnection:
+    db = duckdb.connect()
+    db.execute("CREATE TABLE people (id INTEGER PRIMARY KEY, age INTEGER, team VARCHAR, town VARCHAR, tall BIGINT)")
+    db.execute(
+        "INSERT INTO people SELECT i, i % 90, chr((97 + i % 3)::INTEGER), 'town ' || i % 4, i % 5 FROM range(300) r(i)"
+    )
+    db.execute(
+        "CREATE TABLE visits AS SELECT (i % 250)::INTEGER AS id, i % 70 AS minutes, 'w' || hash(i) % 5 AS ward FROM range(900) r(i)"
+    )
+    db.execute(
+        "CREATE TABLE orders AS SELECT (i % 280)::INTEGER AS buyer, i % 11 AS price, 's' || i % 3 AS shop FROM range(800) r(i)"
+    )
+    db.execute("CREATE TABLE loose AS SELECT i::INTEGER AS id, i % 9 AS n FROM range(100) r(i)")
+    db.execute("CREATE TABLE towns (name VARCHAR UNIQUE, code BIGINT UNIQUE, land VARCHAR, far DOUBLE UNIQUE)")
+    db.execute("INSERT INTO towns SELECT 'town ' || i, i, 'land ' || i % 2, i FROM range(4) r(i)")
+    db.execute("CREATE TABLE roads AS SELECT 'town ' || i % 4 AS town, i AS road FROM range(8) r(i)")
+    return db
+
+
+@cache
+def catalog() -> Catalog:
+    known = read_policy(POLICY)
+    with DuckDB(database()).snapshot() as snapshot:
+        return build(known, snapshot.schemas(known.tables))
+
+
+def plan(query: str) -> Plan:
+    return release(parse(query), catalog(), Fraction(1), Fraction(1, 10**8))
+
+
+ONE_ROW = [
+    "SELECT team, count(*), avg(age) FROM people GROUP BY team",
+    "SELECT town, stddev(age) FROM people WHERE age > 3 GROUP BY town",
+    "SELECT land, count(*) FROM people JOIN towns ON people.town = towns.name GROUP BY land",
+    "SELECT land, count(*) FROM towns JOIN people ON people.town = towns.name GROUP BY land",
+    "SELECT land, count(*), count(DISTINCT id) FROM people LEFT JOIN towns ON people.town = towns.name GROUP BY land",
+    "SELECT count(*) FROM people WHERE id IN (SELECT id FROM visits)",
+    "SELECT avg(n) FROM (SELECT id, count(*) AS n FROM visits GROUP BY id)",
+    "SELECT n, count(*) FROM (SELECT id, least(count(*), 5) AS n FROM visits GROUP BY id) GROUP BY n",
+    "SELECT sum(spent) FROM (SELECT buyer, sum(price) AS spent FROM orders GROUP BY buyer) WHERE spent > 3",
+    "SELECT count(*) FROM (SELECT DISTINCT id FROM visits)",
+    "SELECT count(*) FROM people a JOIN people b ON a.id = b.id",
+]
+ONE_GROUP = [
+    "SELECT team, count(DISTINCT people.id) FROM people JOIN visits ON people.id = visits.id GROUP BY team",
+    "SELECT town, count(DISTINCT people.id) FROM people JOIN orders ON people.id = orders.buyer GROUP BY town",
+    "SELECT count(DISTINCT id) FROM visits",
+]
+NEITHER = [
+    "SELECT count(*) FROM visits",
+    "SELECT count(*) FROM loose",  # unique, but nobody enforces it
+    "SELECT ward, count(DISTINCT id) FROM visits GROUP BY ward",
+    "SELECT shop, count(*) FROM people JOIN orders ON people.id = orders.buyer GROUP BY shop",
+    "SELECT count(*) FROM people JOIN roads ON people.town = roads.town",
+    "SELECT count(*) FROM people JOIN towns ON people.age = towns.far",  # as doubles different numbers may be equal
+    "SELECT count(*) FROM people JOIN towns ON people.age < towns.code",
+    "SELECT count(*) FROM people JOIN towns ON people.tall = towns.code",  # cells are changed before they are compared
+    "SELECT count(*) FROM (SELECT id, ward, count(*) AS n FROM visits GROUP BY id, ward)",
+    "SELECT count(*) FROM (SELECT id, age FROM people UNION ALL SELECT id, age FROM people)",
+    "SELECT v.ward, count(DISTINCT v.id) FROM visits v LEFT JOIN people ON v.id = people.id GROUP BY v.ward",
+    "SELECT team, count(DISTINCT v.id) FROM visits v LEFT JOIN people p ON v.id = p.id AND v.ward = 'w1' GROUP BY team",
+    "SELECT count(*) FROM people FULL JOIN visits ON people.id = visits.id",
+]
+
+
+@pytest.mark.parametrize("query", [*ONE_ROW, *ONE_GROUP])
+def test_nothing_is_limited(query: str) -> None:
+    made = plan(query)
+    assert made.limits is not None and made.limits.sums and not made.limits.rows
+    assert same(natively(database(), made), by_sql(database(), made), isinstance(made.keys, PublicKeys))
+    if query in ONE_ROW:  # and what is known to be one row costs the noise of one
+        assert made.max_rows == 1 and not {"rows", "groups"} & {unknown.what for unknown in made.unknowns}
+
+
+@pytest.mark.parametrize("query", NEITHER)
+def test_what_is_not_known_is_limited(query: str) -> None:
+    made = plan(query)
+    assert made.limits is None or (made.limits.rows and not made.limits.sums)
+    if made.limits is not None:
+        assert same(natively(database(), made), by_sql(database(), made), isinstance(made.keys, PublicKeys))
