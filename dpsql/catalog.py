@@ -159,6 +159,7 @@ class Table:
     key: tuple[str, ...] = ()
     max_rows_contributed: int | None = None
     unique: frozenset[str] = frozenset()  # folded names of columns in which the engine lets no value stand twice
+    prepared: bool = False  # it has the columns PERSON, CODE and ROWS
 
     def column(self, name: str) -> Column | None:
         return self.columns.get(fold(name))
@@ -220,6 +221,7 @@ class Schema:
     columns: tuple[tuple[str, str, bool, bool], ...]
     collated: bool = False  # some column may have a collation, which the engine's column list does not show
     unique: tuple[str, ...] = ()  # columns in which the engine lets no value stand twice
+    person: str = ""  # the type of PERSON in a table that `prepare` wrote
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,8 @@ class Catalog:
         return self.tables.get(fold(name))
 
 
+# What tables that `prepare` wrote have besides: each row's person, a number for her, and how many rows she has in the table.
+PERSON, CODE, ROWS = HIDDEN = ("dpsql person", "dpsql code", "dpsql rows")
 LARGEST = 10**100  # of any number in a policy: products of two still fit a double
 
 # --- reading the policy ---------------------------------------------------------------------------------------------
@@ -467,7 +471,8 @@ def build_table(name: str, declared: Mapping[str, Any], schema: Schema) -> Table
         case given:
             only(f"{place}.person", given, "column columns references")
             person = reference(f"{place}.person", given, existing)
-    return Table(name, schema.path, columns, person, key, limit, frozenset(map(fold, schema.unique)))
+    unique = frozenset(map(fold, schema.unique))
+    return Table(name, schema.path, columns, person, key, limit, unique, bool(schema.person))
 
 
 def reference(place: str, given: Mapping[str, Any], existing: Any) -> Reference:

@@ -32,6 +32,7 @@ from dpsql.ledger import Balance, Ledger
 from dpsql.mechanisms import Sampled
 from dpsql.passes.bind import bind
 from dpsql.plan import Plan, Program
+from dpsql.prepare import arrange, prepared
 from dpsql.progress import Progress, watched
 from dpsql.rehearse import NOTE, fill
 from dpsql.release import Noisy, choose, release
@@ -126,7 +127,9 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
                 f"Pass a dict: {{'visits': {str(database)!r}}}.",
             )
         backend = DuckDB(gather({Path(database).stem: database}, declared), ours=True)
-    elif isinstance(database, str | Path) or hasattr(database, "cursor"):
+    elif isinstance(database, str | Path):
+        backend = prepared(Path(database), declared) or DuckDB(database)
+    elif hasattr(database, "cursor"):
         backend = DuckDB(database)
     else:
         raise Refused(
@@ -329,6 +332,7 @@ class Session:
         if self._stage is None:
             twin = self._shadow.twin()
             fill(twin, self._catalog)
+            arrange(twin, self._catalog)
             self._stage = DuckDB(twin, ours=True)
         with self._stage.snapshot() as snapshot:
             answers, tables = list[Answer](), self._public(plan, snapshot)

@@ -47,11 +47,13 @@ VALUES = [None, 0.0, -0.0, 3.7, 10.0, 1e300, -7.0, float("nan"), float("inf"), f
 MEASURES = [
     *["count(*)", "count(x)", "count(word)", "sum(x)", "avg(y)", "var_pop(x)", "corr(x, y)", "regr_slope(y, x)"],
     *["count(DISTINCT person)", "count(DISTINCT person) FILTER (WHERE x > 3)", "sum(x) FILTER (WHERE flag)"],
+    *["sum(level)", "avg(small)", "sum(ubig)", "avg(price)", "sum(x + y)"],  # within ranges, and outside of them
 ]
 
 
 def policy(accounting: str, most: int, groups: int) -> dict[str, Any]:
-    ranges = {"x": {"between": [0, 10]}, "y": {"between": [-5, 1000000]}}
+    ranges = {"x": {"between": [0, 10]}, "y": {"between": [-5, 1000000]}, "small": {"between": [-7, 1000]}}
+    ranges |= {"ubig": {"between": [0, 1000]}, "price": {"between": [0, 99]}}
     domains = {"kind": {"in": ["x", "y"]}, "level": {"in": [1, 2, 3]}}
     return {
         "dataset": {"id": "t"},

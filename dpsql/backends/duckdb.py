@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import cache
@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from dpsql.catalog import Described, Reference, Schema, fold, quoted
+from dpsql.catalog import HIDDEN, Described, Reference, Schema, fold, quoted
 from dpsql.errors import Error, Refused, Unfinished
 from dpsql.functions import NAMES
 from dpsql.plan import Plan, PublicKeys, Read
@@ -65,11 +65,21 @@ HERE = "SELECT system.main.current_database(), system.main.current_schema()"
 class DuckDB:
     dialect = "duckdb"
 
-    def __init__(self, database: str | Path | duckdb.DuckDBPyConnection, *, ours: bool = False) -> None:
-        """`ours`: a connection that nobody else uses."""
+    def __init__(
+        self,
+        database: str | Path | duckdb.DuckDBPyConnection,
+        *,
+        ours: bool = False,
+        schemas: Mapping[str, Schema] | None = None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`ours`: a connection that nobody else uses, or a file that nobody writes: then its `schemas` are known. `check`
+        refuses a statement before any row is read."""
+        self._path = None if isinstance(database, duckdb.DuckDBPyConnection) else Path(str(database))
         self._owner = database if isinstance(database, duckdb.DuckDBPyConnection) else None
-        self._path = None if self._owner is not None else Path(str(database))
-        self._ours = ours
+        if self._path is not None and ours:
+            self._owner = duckdb.connect(str(self._path), read_only=True, config=CONFIG)
+        self._ours, self._schemas, self._check = ours, schemas, check
 
     def close(self) -> None:
         """Let go of an instance of our own, and of the rows in it. An owner's connection stays open."""
@@ -113,7 +123,8 @@ class DuckDB:
                 refuse_settings(connection)
             except duckdb.Error as error:
                 raise cannot_open(self._path, error) from None
-            snapshot = Snapshot(connection, database, schema)
+            self._check()
+            snapshot = Snapshot(connection, database, schema, self._schemas)
             try:
                 yield snapshot
             finally:
@@ -123,11 +134,19 @@ class DuckDB:
 
 
 class Snapshot:
-    def __init__(self, connection: duckdb.DuckDBPyConnection, database: str, schema: str) -> None:
-        self._connection, self._here = connection, (database, schema)
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        database: str,
+        schema: str,
+        schemas: Mapping[str, Schema] | None = None,
+    ) -> None:
+        self._connection, self._here, self._schemas = connection, (database, schema), schemas
 
     def schemas(self, names: Iterable[str]) -> dict[str, Schema]:
         """The schemas of the tables with these names, which may be qualified. Views are not tables."""
+        if self._schemas is not None:
+            return {name: self._schemas[name] for name in names if name in self._schemas}
         found: dict[tuple[str, str, str], list[tuple[str, str, bool, bool]]] = {}
         # Tables of other engines that are attached might raise while they are scanned.
         own = {
@@ -307,8 +326,11 @@ class Shadow:
             connection.execute(f"ATTACH ':memory:' AS {quoted(catalog)}")
         for schema in self._schemas.values():
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema.path[0])}.{quoted(schema.path[1])}")
-            columns = ", ".join(f"{quoted(name)} {type_}" for name, type_, _, _ in schema.columns)
-            connection.execute(f"CREATE TABLE {'.'.join(map(quoted, schema.path))} ({columns})")
+            columns = [(name, type_) for name, type_, _, _ in schema.columns]
+            if schema.person:
+                columns += zip(HIDDEN, (schema.person, "UINTEGER", "UINTEGER"), strict=True)
+            listed = ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns)
+            connection.execute(f"CREATE TABLE {'.'.join(map(quoted, schema.path))} ({listed})")
         return connection
 
     def _distinct(self, keys: PublicKeys) -> None:

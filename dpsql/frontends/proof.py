@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from dpsql import accountant, functions, ledger, sources
+from dpsql import accountant, functions, ledger, prepare, sources
 from dpsql import compile as compiler
 from dpsql.backends.duckdb import DuckDB, Shadow
 from dpsql.compose import Composer
@@ -29,6 +29,7 @@ OBLIGATIONS: tuple[object, ...] = (
     Composer,
     Session.sql,
     sources,
+    prepare,
     DuckDB.snapshot,
     Shadow.confirm,
     ledger,

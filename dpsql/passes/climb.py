@@ -11,7 +11,7 @@ from dpsql.algebra import Expr, name, total
 from dpsql.catalog import BIGINT, DOUBLE, HUGEINT
 from dpsql.errors import Refused
 from dpsql.functions import cast
-from dpsql.passes.limit import Limited, huge, number, rows_of, step, total_of, with_steps
+from dpsql.passes.limit import Limited, huge, number, rows_of, shown_rows, step, total_of, with_steps
 from dpsql.plan import Unknown
 
 MOST = 16  # ladders in one statement: they share one part of the budget
@@ -48,7 +48,7 @@ def climb(limited: Limited) -> Climbed:
         )
     values = list(dict.fromkeys(unknown.value for unknown in unknowns if unknown.value is not None))
     numbers = (named(cast(total(value), value.facts.type, DOUBLE), f"x{i}") for i, value in enumerate(values))
-    rows = rows_of(limited.split, *numbers)
+    rows = rows_of(limited.split, shown_rows(limited.split), *numbers)
     by_person = [name("person"), *(name(column[0]) for column in limited.split.keys.columns)]
     n = name("n")
     size = exp.Sum(this=exp.Mul(this=n, expression=n.copy()) if limited.norm == 2 else n)

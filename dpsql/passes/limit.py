@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
-from typing import assert_never
+from typing import Literal, assert_never
 
 from sqlglot import exp
 
@@ -15,10 +15,10 @@ from dpsql import algebra
 from dpsql.algebra import Column, Expr, identifier, name, total
 from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Catalog, Type, fold, quoted
 from dpsql.functions import cast, to_type
-from dpsql.passes.single import settled, single, uses
+from dpsql.passes.single import bounding, settled, single, uses
 from dpsql.passes.split import Split, domain_of
 from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, Summand, Unknown, numbered, text_of_keys
-from dpsql.relations import Filter, Join, Owned, Relation, Scan, select, steady
+from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Windowed, select, sources, steady
 
 LONGEST = 1024  # bytes of a text that is a private key
 
@@ -110,31 +110,24 @@ def root_of(groups: int, norm: int) -> Fraction:
     return Fraction(math.isqrt(groups * 10**24) + 1, 10**12)
 
 
-def unlimited(split: Split) -> exp.Select | None:
-    """Sums by key where there is nothing to limit: the engine's own aggregates. None where there is.
+def unlimited(split: Split, relation: Relation, one: bool) -> exp.Select:
+    """Sums by key where there is nothing to limit: the engine's own aggregates.
 
-    Needs:   a local relation with a person column, never NULL
-    Gives:   keys and sums, as `inner` has them
-    Proof:   a person with one row has the norm 1 <= max_rows and one pair: she adds `factor` times what the row adds, or
-             `weight` if the row counts. All together add the sums over rows. And where all of a person's rows have the same
-             keys, or there are none, she has one pair too, and adds `weight` if one of her rows counts: all together add
-             that for each person with such a row
-    Checked: test_lemmas (both forms), test_limit
+    Needs:   `one`: each person has at most `max_rows` rows and all blocks are of rows, or has one row. Else: all rows of a
+             person have the same keys, and all blocks are of persons
+    Gives:   keys and sums, as `inner` has them for these persons
+    Proof:   with n <= max_rows rows in all, the norm of a person's counts is at most max_rows, so nothing of hers is scaled:
+             she adds `factor` times what her rows add, and with one row in one group `weight` if it counts. All together add the sums
+             over rows. And where all of a person's rows have the same keys she has one pair, and adds `weight` if one of
+             her rows counts: all together add that for each person with such a row
+    Checked: test_lemmas (both forms), test_limit, test_single, test_prepare
     """
-    one, blocks = single(split.tracked.relation), list(enumerate(split.summands))
-    if any(s.kind == "values" or (s.kind == "rows" and not one) for _, s in blocks) or not (one or same_group(split)):
-        return None
+    blocks = list(enumerate(split.summands))
     cells = (row_value(axis).as_(x, quoted=True) for i, s in blocks for x, axis in zip(inputs(i), s.axes, strict=False))
     keys, person = [name(column[0]) for column in split.keys.columns], name("person")
-    values = [name(x) for i, s in blocks for x, _ in zip(inputs(i), s.axes, strict=False)]
-    grid = exp.select(person, *keys, *(column for i, s in blocks for column in grids(i, s))).from_(step("kept"))
-    steps = [
-        ("rows", rows_of(split, *cells, native=True)),
-        ("kept", by_number(split, [person], values)),
-        ("grid", grid),
-    ]
-    sums = exp.select(*keys)
-    if isinstance(split.keys, PrivateKeys):
+    grid = exp.select(person, *keys, *(column for i, s in blocks for column in grids(i, s))).from_(step("rows"))
+    sums, private = exp.select(*keys), isinstance(split.keys, PrivateKeys)
+    if private:
         everyone = exp.Star() if one else exp.Distinct(expressions=[name("person")])
         sums = sums.select(huge(exp.Count(this=everyone)).as_("persons", quoted=True))
     for i, s in blocks:
@@ -147,17 +140,22 @@ def unlimited(split: Split) -> exp.Select | None:
         count = huge(exp.Count(this=exp.Distinct(expressions=[counted])))
         sums = sums.select(times(count, s.weight).as_(s.columns(i)[0], quoted=True))
     sums = sums.from_(step("grid"))
-    return with_steps(sums.group_by(*keys) if keys else sums, steps)
+    sums = sums.group_by(*keys) if keys else sums
+    words = [*(["persons"] if private else []), *(c for i, s in blocks for c in s.columns(i))]
+    rows = rows_of(split, as_stored(split, relation), *cells)
+    return with_steps(
+        by_number(split, "added", [], [name(word) for word in words]), [("rows", rows), ("grid", grid), ("added", sums)]
+    )
 
 
-def by_number(split: Split, before: Sequence[exp.Expr], after: Sequence[exp.Expr]) -> exp.Select:
-    """Columns of `rows`, with the keys between them: declared texts by their numbers, others with the types that declared ones have.
+def by_number(split: Split, source: str, before: Sequence[exp.Expr], after: Sequence[exp.Expr]) -> exp.Select:
+    """A step's columns, with the keys between them: declared texts by their numbers, others with the types that declared ones have.
 
     Texts are looked up by the engine, which does that once for each entry of a dictionary and not for each row.
     """
     if isinstance(split.keys, PrivateKeys):
         keys: list[exp.Expr] = [name(word) for word, _ in split.keys.columns]
-        return exp.select(*before, *keys, *after, copy=False).from_(step("rows"), copy=False)
+        return exp.select(*before, *keys, *after, copy=False).from_(step(source), copy=False)
     shown, joins = list[exp.Expr](), list[exp.Join]()
     for i, (word, type_, values) in enumerate(split.keys.columns):
         if type_ != VARCHAR:
@@ -168,9 +166,9 @@ def by_number(split: Split, before: Sequence[exp.Expr], after: Sequence[exp.Expr
             number_ = exp.Coalesce(this=number_, expressions=[number(values.index(None))])
         shown.append(number_.as_(word, quoted=True))
         table = exp.Subquery(this=exp.Var(this=numbered(type_, values)), alias=exp.TableAlias(this=identifier(f"d{i}")))
-        on = exp.EQ(this=name(word, "rows"), expression=name("v", f"d{i}"))
+        on = exp.EQ(this=name(word, source), expression=name("v", f"d{i}"))
         joins.append(exp.Join(this=table, on=on, side="LEFT" if None in values else None))
-    query = exp.select(*before, *shown, *after, copy=False).from_(step("rows"), copy=False)
+    query = exp.select(*before, *shown, *after, copy=False).from_(step(source), copy=False)
     for join in joins:
         query = query.join(join, copy=False)
     return query
@@ -217,9 +215,7 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     ):
         return None
     private, declared = isinstance(split.keys, PrivateKeys), ""
-    sums, rows = unlimited(split), None
-    if sums is None:
-        rows = streamed(split)
+    rows, sums = parted(split, max_rows)
     if keys and isinstance(split.keys, PublicKeys):
         shown = ", ".join(map(quoted, keys))
         declared = (
@@ -245,7 +241,46 @@ def text_of(query: exp.Select | None) -> str:
     return query.sql("duckdb", comments=False, copy=False) if query is not None else ""
 
 
-def streamed(split: Split) -> exp.Select:
+def parted(split: Split, max_rows: int) -> tuple[exp.Select | None, exp.Select | None]:
+    """SQL for the rows that need limits, and for the sums of those that do not; from the text and the schema alone.
+
+    In a prepared table it is known how many rows each person has. Those with few are within the limits whatever is asked of
+    them, since no relation that the table bounds has more rows of hers; only the others are limited.
+    """
+    relation, kinds = split.tracked.relation, {s.kind for s in split.summands}
+    if single(relation):
+        return None, unlimited(split, relation, one=True)
+    if kinds <= {"persons"} and same_group(split):
+        return None, unlimited(split, relation, one=False)
+    base = bounding(relation)
+    if isinstance(split.keys, PrivateKeys) or not isinstance(base, Owned) or not base.scan.table.prepared:
+        return streamed(split, relation), None
+    coded = replace(base, coded=owners_in(relation) == 1)  # else a join would compare numbers with persons
+    if kinds != {"rows"}:
+        return streamed(split, changed(relation, base, coded)), None
+    light, heavy = replace(coded, few=max_rows), replace(coded, many=max_rows)
+    rows = streamed(split, changed(relation, base, heavy))
+    return rows, unlimited(split, changed(relation, base, light), one=True)
+
+
+def owners_in(relation: Relation) -> int:
+    return isinstance(relation, Owned) + sum(map(owners_in, sources(relation)))
+
+
+def changed(relation: Relation, old: Owned, new: Owned) -> Relation:
+    """The relation with another node in the place of this one."""
+    match relation:
+        case Owned():
+            return new if relation is old else relation
+        case Filter(source) | Project(source) | Windowed(source) | Group(source):
+            return replace(relation, source=changed(source, old, new))
+        case Join(left, right):
+            return replace(relation, left=changed(left, old, new), right=changed(right, old, new))
+        case _:
+            return relation
+
+
+def streamed(split: Split, relation: Relation) -> exp.Select:
     """Each row's person, keys, for private ones the hash that ranks them, and values."""
     blocks = list(enumerate(split.summands))
     cells = (
@@ -257,8 +292,8 @@ def streamed(split: Split) -> exp.Select:
     if isinstance(split.keys, PrivateKeys):
         pair = [name(word) for word in ("person", *(word for word, _ in split.keys.columns))]
         after = [place_of(pair).as_("hash", quoted=True), *after]
-    made = [("rows", rows_of(split, *cells, native=True))]
-    return with_steps(by_number(split, [name("person")], after), made)
+    made = [("rows", rows_of(split, as_stored(split, relation), *cells))]
+    return with_steps(by_number(split, "rows", [name("person")], after), made)
 
 
 def place_of(pair: Sequence[exp.Expr]) -> exp.Expr:
@@ -357,7 +392,7 @@ def steps(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
         for i, s in blocks
         for x, axis in zip(inputs(i), s.axes, strict=False)
     )
-    rows = rows_of(split, *cells)
+    rows = rows_of(split, shown_rows(split), *cells)
     by_rows = [(i, s) for i, s in blocks if s.kind != "values"]
     grid = exp.select(*by_person, *(column for i, s in by_rows for column in grids(i, s)))
     pairs = exp.select(*by_person, huge(exp.Count(this=exp.Star())).as_("n", quoted=True))
@@ -398,15 +433,14 @@ def steps(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
     ]
 
 
-def rows_of(split: Split, *values: exp.Expr, native: bool = False) -> exp.Select:
-    """The rows that count, each with its person and its keys; those that do not are among them for the native form."""
+def rows_of(split: Split, relation: Relation, *values: exp.Expr) -> exp.Select:
+    """The rows of a relation, each with its person and its keys."""
     private = isinstance(split.keys, PrivateKeys)
     keys = (
         (canonical(key) if private else total(key)).as_(f"k{i}", quoted=True)
         for i, key in enumerate(split.tracked.resolved.keys)
     )
     rows = exp.select(name(split.tracked.person).as_("person", quoted=True), *keys, *values)
-    relation = as_stored(split) if native else shown_rows(split)
     return rows.from_(select(relation).subquery(identifier("s"), copy=False), copy=False)
 
 
@@ -428,34 +462,51 @@ def shown_rows(split: Split) -> Relation:
     return relation
 
 
-def as_stored(split: Split) -> Relation:
-    """The rows with public keys as they are stored, where nothing else looks at them.
+def as_stored(split: Split, relation: Relation) -> Relation:
+    """The rows with public keys and values as they are stored, where nothing else looks at them.
 
     The scan makes NULL of a value that is not declared, and a row whose key is not declared is left out. The native form does
-    both when it looks the key up, so that the engine need not compare each row with a long list.
+    both when it looks the key up, so that the engine need not compare each row with a long list. The scan also puts
+    values into their range, and the grid does it again.
     """
-    relation = split.tracked.relation
-    axes = [axis.value for summand in split.summands for axis in summand.axes]
-    for key in split.tracked.resolved.keys if isinstance(split.keys, PublicKeys) else ():
-        if isinstance(key, Column) and not any(key.name in uses(axis) for axis in axes):
-            relation = stored_as(relation, key.name)
+    axes = [axis for summand in split.summands for axis in summand.axes]
+    keys = split.tracked.resolved.keys
+    for key in keys if isinstance(split.keys, PublicKeys) else ():
+        if isinstance(key, Column) and not any(key.name in uses(axis.value) for axis in axes):
+            relation = stored_as(relation, key.name, "domain")
+    for value in {axis.value for axis in axes if isinstance(axis.value, Column)}:
+        used = [axis for axis in axes if value.name in uses(axis.value)]
+        if not any(value.name in uses(key) for key in keys) and all(map(clipped_again, used)):
+            relation = stored_as(relation, value.name, "between")
     return relation
 
 
-def stored_as(relation: Relation, column: str) -> Relation:
+def clipped_again(axis: Axis) -> bool:
+    """Whether values out of range end where the scan would have put them. Exact ones must not be shifted before that."""
+    facts = axis.value.facts
+    ranged = facts.declared and facts.range == (axis.low, axis.high)
+    return isinstance(axis.value, Column) and axis.degree > 0 and ranged and (facts.type == DOUBLE or not axis.low)
+
+
+def stored_as(relation: Relation, column: str, what: Literal["domain", "between"]) -> Relation:
+    """The relation without a declaration of a column, unless something in it looks at the column."""
     match relation:
         case Scan(table, alias, names):
             found = [fold(cell) for cell in names if f"{alias}.{cell}" == column]
-            free = {cell: replace(table.columns[cell], domain=None) for cell in found}
+            columns = table.columns
+            free = {
+                cell: replace(columns[cell], domain=None) if what == "domain" else replace(columns[cell], between=None)
+                for cell in found
+            }
             return replace(relation, table=replace(table, columns={**table.columns, **free}))
         case Owned(scan):
-            changed = stored_as(scan, column)
+            changed = stored_as(scan, column, what)
             assert isinstance(changed, Scan)
             return replace(relation, scan=changed)
         case Filter(source, predicate) if column not in uses(predicate):
-            return replace(relation, source=stored_as(source, column))
+            return replace(relation, source=stored_as(source, column, what))
         case Join(left, right, on) if on is None or column not in uses(on):
-            return replace(relation, left=stored_as(left, column), right=stored_as(right, column))
+            return replace(relation, left=stored_as(left, column, what), right=stored_as(right, column, what))
         case _:
             return relation
 
@@ -478,8 +529,8 @@ def row_value(axis: Axis) -> exp.Expr:
         value = cast(value, facts.type, DOUBLE)
         if axis.low:
             value = exp.Paren(this=exp.Sub(this=value, expression=algebra.literal(axis.low, DOUBLE)))
-    if axis.step != 1:
-        value = exp.Div(this=value, expression=algebra.literal(axis.step, DOUBLE), typed=False, safe=False)
+    if axis.step != 1:  # engines divide slower
+        value = exp.Mul(this=value, expression=algebra.literal(1 / axis.step, DOUBLE))
     return exp.Round(this=value)
 
 
@@ -507,6 +558,12 @@ def grids(block: int, summand: Summand) -> list[exp.Expr]:
 def measured(block: int, summand: Summand) -> list[exp.Expr]:
     """What rows on the grid add up to in each column of a block, before `factor`."""
     values = [(name(x), axis) for x, axis in zip(inputs(block), summand.axes, strict=False)]
+    if summand.coarse == 1 and [axis.degree for axis in summand.axes] == [1]:  # one sum and one count give both columns
+        ((x, axis),) = values
+        above = huge(total_of(x))
+        whole = exp.Mul(this=huge(exp.Count(this=x.copy())), expression=number(axis.grid))
+        pair = (above, exp.Paren(this=exp.Sub(this=whole, expression=above.copy())))
+        return [column.as_(word, quoted=True) for word, column in zip(summand.columns(block), pair, strict=True)]
     gaps = [exp.Is(this=x, expression=exp.Null()) for x, _ in values]
     missing = exp.or_(*gaps) if gaps else exp.false()
     result: list[exp.Expr] = []

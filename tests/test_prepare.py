@@ -1,0 +1,171 @@
+"""A prepared copy gives the same integers as the database that it was made of, for as long as that is unchanged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+from forms import by_sql, natively, same
+
+import dpsql
+from dpsql.catalog import read_policy
+from dpsql.frontends.cli import cli
+from dpsql.plan import Plan, PublicKeys
+from dpsql.prepare import prepare
+
+POLICY: dict[str, Any] = {
+    "dataset": {"id": "shop", "version": "1"},
+    "budget": {"epsilon": 100.0, "delta": 1e-6},
+    "defaults": {"epsilon": 1.0, "max_rows_contributed": 8, "max_groups_contributed": 3},
+    "tables": {
+        "buyer": {"person": "name", "key": ["name"], "columns": {"age": {"between": [0, 99]}}},
+        "orders": {
+            "person": {"column": "buyer", "references": "buyer.name"},
+            "key": ["id"],
+            "columns": {"kind": {"in": ["a", "b", "c"]}, "price": {"between": [0, 50]}, "level": {"in": [0, 1, 2, 3]}},
+        },
+        "item": {"person": {"column": "order_id", "references": "orders.id"}, "columns": {"n": {"between": [0, 9]}}},
+        "shop": {"public": True, "key": ["code"]},
+    },
+}
+QUERIES = [
+    "SELECT kind, count(*), avg(price) FROM orders GROUP BY kind",
+    "SELECT kind, level, sum(price) FROM orders WHERE price > 3 GROUP BY kind, level",
+    "SELECT count(*), stddev(price) FROM orders",
+    "SELECT level, count(DISTINCT buyer) FROM orders GROUP BY level",
+    "SELECT note, count(*) FROM orders GROUP BY note",
+    "SELECT count(*), sum(n) FROM item",
+    "SELECT kind, sum(n) FROM item JOIN orders ON item.order_id = orders.id GROUP BY kind",
+    "SELECT town, count(*), sum(price) FROM orders JOIN shop ON orders.shop = shop.code GROUP BY town",
+    "SELECT level, sum(price) FROM orders JOIN shop ON orders.shop = shop.code GROUP BY level",
+    "SELECT level, count(*) FROM orders JOIN buyer ON orders.buyer = buyer.name WHERE age > 20 GROUP BY level",
+    "SELECT count(*) FROM orders WHERE buyer IN (SELECT name FROM buyer WHERE age < 50)",
+    "SELECT avg(n) FROM (SELECT buyer, count(*) AS n FROM orders GROUP BY buyer)",
+    "SELECT level, count(*) FROM (SELECT level, price FROM orders WHERE price < 40) GROUP BY level",
+    "SELECT level, count(*) FROM (SELECT buyer, level, max(price) AS p FROM orders GROUP BY buyer, level) GROUP BY level",
+    "SELECT count(*) FROM orders a JOIN orders b ON a.buyer = b.buyer",
+    "SELECT count(DISTINCT price) FROM orders",
+    "SELECT count(*), avg(age) FROM buyer",
+]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(path)) as db:
+        db.execute("CREATE TABLE buyer AS SELECT 'name ' || i AS name, (i % 70)::INTEGER AS age FROM range(60) r(i)")
+        db.execute(
+            "CREATE TABLE orders AS SELECT i AS id, CASE WHEN i % 40 > 0 THEN 'name ' || (i * i % 67) END AS buyer, "
+            "chr((97 + i % 5)::INTEGER) AS kind, (i % 61)::DOUBLE AS price, (i % 6)::SMALLINT AS level, "
+            "'note ' || i % 3 AS note, i % 7 AS shop FROM range(900) r(i)"
+        )
+        db.execute("CREATE TABLE item AS SELECT i % 1000 AS order_id, i % 12 AS n FROM range(3000) r(i)")
+        db.execute("CREATE TABLE shop AS SELECT i AS code, 'town ' || i % 2 AS town FROM range(6) r(i)")
+    return path
+
+
+def explained(session: dpsql.Session, query: str) -> Plan:
+    plan = session.explain(query).plan
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def engine(session: dpsql.Session) -> duckdb.DuckDBPyConnection:
+    assert session._backend._owner is not None
+    return session._backend._owner.cursor()
+
+
+def test_the_same_integers(shop: Path) -> None:
+    with dpsql.connect(shop, policy=POLICY, ledger=":memory:") as db:
+        plans = {query: explained(db, query) for query in QUERIES}
+    with duckdb.connect(str(shop), read_only=True) as own:
+        before = {query: by_sql(own, plan) for query, plan in plans.items()}
+    prepare(shop, read_policy(POLICY))
+    split = 0
+    with dpsql.connect(shop, policy=POLICY, ledger=":memory:") as db:
+        own = engine(db)
+        for query, expected in before.items():
+            plan = explained(db, query)
+            ordered = isinstance(plan.keys, PublicKeys)
+            assert same(by_sql(own, plan), expected, ordered), query
+            if plan.limits is not None:
+                assert same(natively(own, plan), expected, ordered), query
+                split += bool(plan.limits.rows and plan.limits.sums)
+            assert len(db.sql(query).fetchall()) >= 0
+            assert len(db.rehearse(query).fetchall()) >= 0
+    assert split >= 7, "persons with few rows are added up by the engine"
+
+
+def test_persons_with_few_rows_are_not_streamed(shop: Path) -> None:
+    prepare(shop, read_policy(POLICY))
+    with dpsql.connect(shop, policy=POLICY, ledger=":memory:") as db:
+        own, plan = engine(db), explained(db, QUERIES[0])
+        assert plan.limits is not None
+        persons = own.sql(f"SELECT person, count(*) FROM ({plan.limits.rows}) GROUP BY person").fetchall()
+        assert persons and all(isinstance(person, int) for person, _ in persons)
+        everyone = own.sql('SELECT "dpsql code", any_value("dpsql rows") FROM orders GROUP BY ALL').fetchall()
+        assert {person for person, _ in persons} <= {code for code, rows in everyone if code is not None and rows > 8}
+        assert "added up by the engine" in str(db.explain(QUERIES[0]))
+
+
+def test_nothing_hidden_can_be_asked(shop: Path) -> None:
+    prepare(shop, read_policy(POLICY))
+    with dpsql.connect(shop, policy=POLICY, ledger=":memory:") as db:
+        for query in (
+            'SELECT sum("dpsql rows") FROM orders',
+            'SELECT "dpsql person", count(*) FROM orders GROUP BY ALL',
+        ):
+            with pytest.raises(dpsql.Refused, match="column"):
+                db.sql(query)
+
+
+@pytest.mark.parametrize("what", ["data", "policy", "version", "damage"])
+def test_what_has_changed_is_not_used(shop: Path, what: str) -> None:
+    target, policy = prepare(shop, read_policy(POLICY)), POLICY
+    with dpsql.connect(shop, policy=POLICY, ledger=":memory:") as db:
+        assert explained(db, QUERIES[0]).limits.sums  # type: ignore[union-attr]
+        if what == "data":
+            with duckdb.connect(str(shop)) as owner:
+                owner.execute("DELETE FROM orders WHERE id = 7")
+            with pytest.raises(dpsql.Refused, match="data_changed"):
+                db.sql(QUERIES[0])
+            assert not db.history
+    if what == "policy":
+        orders = {**POLICY["tables"]["orders"], "person": "buyer"}
+        policy = {**POLICY, "tables": {**POLICY["tables"], "orders": orders}}
+    if what == "version":
+        policy = {**POLICY, "dataset": {"id": "shop", "version": "2"}}
+    if what == "damage":
+        target.write_bytes(b"nonsense")
+    with dpsql.connect(shop, policy=policy, ledger=":memory:") as db:
+        assert not explained(db, QUERIES[0]).limits.sums  # type: ignore[union-attr]
+        db.sql(QUERIES[0])
+
+
+def test_a_row_of_two_persons_is_not_prepared(shop: Path) -> None:
+    with duckdb.connect(str(shop)) as owner:
+        owner.execute("INSERT INTO orders SELECT * REPLACE ('name 1' AS buyer) FROM orders WHERE id = 3")
+    for policy in (POLICY, {**POLICY, "tables": {**POLICY["tables"], "orders": without_key()}}):
+        with pytest.raises(dpsql.Refused, match="cannot_prepare"):
+            prepare(shop, read_policy(policy))
+    assert sorted(file.name for file in shop.parent.iterdir()) == ["shop.duckdb"]
+
+
+def without_key() -> dict[str, Any]:
+    return {word: value for word, value in POLICY["tables"]["orders"].items() if word != "key"}
+
+
+def test_the_command(shop: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "shop.policy.toml"
+    lines = ["[budget]", "epsilon = 9.0", "[tables.buyer]", 'person = "name"']
+    policy.write_text("\n".join(lines))
+    run = CliRunner().invoke(cli, ["prepare", str(shop)])
+    assert run.exit_code == 0 and "preparing buyer" in run.output and (tmp_path / "shop.prepared").exists()
+    answered = CliRunner().invoke(cli, ["sql", str(shop), "SELECT count(*) FROM buyer", "--epsilon", "1", "--json"])
+    assert answered.exit_code == 0, answered.output
+    assert json.loads(answered.stdout)
+    assert CliRunner().invoke(cli, ["prepare", str(tmp_path / "none.duckdb"), "--policy", str(policy)]).exit_code == 3
