@@ -1,237 +1,262 @@
-"""What privacy costs over the plain DuckDB query: time and peak memory, for both forms of the limit pass.
+"""What privacy costs over the plain DuckDB query: time, peak memory and error, at epsilon 1 and delta 1e-6.
 
-python benches/overhead.py [--quick] [--full] [--json] [--plot FILE.png] [--only WORD]
+python benches/overhead.py [--quick | --full] [--only WORD] [--peers PYTHON ...] [--json] [--plot]
 
-Events (200,000 persons, 1,000 Zipf keys) of 1 and 10 million rows, and 50 with --full; TPC-H at scale factor 1 if
-`tpchgen-cli` can be found (pip install tpchgen-cli); ten queries over a table of page views. Columns:
+The queries of `workloads.py`: events (200,000 persons, 1,000 Zipf keys) of 1 and 10 million rows, and 50 with --full; TPC-H at
+scale factor 1; ten queries over 5 million page views. Times are medians of ratios to the plain query, which runs in turn with the
+other in one process; memory is the most that a process of its own has held. Columns:
 
-plain   DuckDB alone
-norm    dpsql with declared groups: a person's whole vector is scaled down to max_rows_contributed
-caps    dpsql with groups that are not declared: she keeps max_groups_contributed of hers, then as before.
-        There are no caps on the rows of one group: the norm does that
-sql     as norm, with the limits in SQL instead of Rust
+norm      groups declared: a person's whole vector is scaled down to max_rows_contributed
+caps      groups not declared: she keeps max_groups_contributed of hers, then as before
+prepared  as norm, on the copy that `dpsql prepare` writes
+sql       as norm, with the limits in SQL instead of Rust
 
-Each cell is the median of a child process of its own, so that peak memory is its own too.
+A query without groups has no caps. Peers as for benches/accuracy.py, whose --help says how to install them; they have files with the
+person in each row and the limits of `norm` (their groups are declared where they can be). `--plot` writes benches/overhead.png.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import datetime
 import json
 import math
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import duckdb
+from accuracy import DELTA, EPSILON, HERE, ask_peer, error, flatten, peers_of, short
+from workloads import EVENTS, HITS, TPC_H, Query, Workload, policy_of
 
 import dpsql
+from dpsql.catalog import read_policy
 from dpsql.passes import limit
+from dpsql.prepare import prepare
 
-FORMS = ("plain", "norm", "caps", "sql")
-EVENTS = {
-    "count by number": "SELECT kind, count(*) FROM events GROUP BY kind",
-    "count by text": "SELECT page, count(*) FROM events GROUP BY page",
-    "average by number": "SELECT kind, avg(value) FROM events GROUP BY kind",
-    "average by text": "SELECT page, avg(value) FROM events GROUP BY page",
-}
-TPCH = {
-    "count by flag and status": "SELECT l_returnflag, l_linestatus, count(*) FROM lineitem GROUP BY ALL",
-    "sum and average by ship mode": "SELECT l_shipmode, sum(l_extendedprice), avg(l_quantity) FROM lineitem GROUP BY ALL",
-    "customers by priority": "SELECT o_orderpriority, count(DISTINCT o_custkey) FROM orders GROUP BY ALL",
-    "count by part": "SELECT l_partkey, count(*) FROM lineitem GROUP BY ALL",
-}
-HITS = {
-    "rows": "SELECT count(*) FROM hits",
-    "filtered": "SELECT count(*) FROM hits WHERE width > 1000",
-    "sum and average": "SELECT sum(width), count(*), avg(timing) FROM hits",
-    "persons": "SELECT count(DISTINCT person) FROM hits",
-    "by region": "SELECT region, count(*), avg(width) FROM hits GROUP BY region",
-    "persons by region": "SELECT region, count(DISTINCT person) FROM hits GROUP BY region",
-    "by engine": "SELECT engine, count(*) FROM hits WHERE engine <> 0 GROUP BY engine",
-    "by page": "SELECT url, count(*) FROM hits GROUP BY url",
-    "by day and engine": "SELECT day, engine, sum(timing) FROM hits GROUP BY day, engine",
-    "deviation by engine": "SELECT engine, stddev(timing) FROM hits GROUP BY engine",
+FORMS = ("norm", "caps", "prepared", "sql")
+GROUPS: dict[str, dict[str, list[Any]]] = {
+    "events": {"key": list(range(1, 1001))},
+    "hits": {"RegionID": list(range(1, 2001)), "EventDate": [datetime.date(2013, 7, day) for day in range(1, 32)]},
+    "lineitem": {"l_partkey": list(range(1, 200_001))},
 }
 
 
-def events(db: duckdb.DuckDBPyConnection, rows: int) -> None:
-    """Keys by the inverse of the integral of 1 / x; persons with one, two or three times as many rows as others."""
-    db.execute(
-        "CREATE TABLE events AS SELECT person, kind, 'page ' || kind AS page, value FROM (SELECT "
-        "(hash(i) % (50000 * (1 + hash(i, 1) % 4)))::BIGINT AS person, "
-        "(pow(1000, (hash(i, 2) % 1000000) / 1e6) - 1)::INTEGER AS kind, "
-        f"(hash(i, 3) % 10000) / 100.0::DOUBLE AS value FROM range({rows}) r(i))"
-    )
+def declared(workload: Workload, query: Query, groups: bool) -> dict[str, Any]:
+    """The policy with all groups, or with none."""
+    policy = copy.deepcopy(policy_of(workload, query))
+    for name, table in policy["tables"].items():
+        columns = table.setdefault("columns", {})
+        if groups:
+            columns |= {column: {"in": values} for column, values in GROUPS.get(name, {}).items()}
+        else:
+            table["columns"] = {column: limits for column, limits in columns.items() if "in" not in limits}
+    return policy
 
 
-def hits(db: duckdb.DuckDBPyConnection, rows: int) -> None:
-    db.execute(
-        "CREATE TABLE hits AS SELECT (hash(i) % 100000 * 7919)::BIGINT AS person, (hash(i, 1) % 200)::INTEGER AS region, "
-        "(hash(i, 2) % 4000)::SMALLINT AS width, (pow(5, (hash(i, 3) % 1000) / 1e3) - 1)::SMALLINT AS engine, "
-        "(hash(i, 4) % 30000)::INTEGER AS timing, DATE '2013-07-01' + (hash(i, 5) % 31)::INTEGER AS day, "
-        "'https://shop.example/item/' || pow(20000, (hash(i, 6) % 1000000) / 1e6)::INTEGER AS url "
-        f"FROM range({rows}) r(i)"
-    )
-
-
-def tables(declared: bool, there: set[str]) -> dict[str, Any]:
-    """The policy's tables, with the groups or without them."""
-    kinds, modes = range(1000), ["AIR", "FOB", "MAIL", "RAIL", "REG AIR", "SHIP", "TRUCK"]
-    groups: dict[str, dict[str, list[Any]]] = {
-        "events": {"kind": list(kinds), "page": [f"page {kind}" for kind in kinds]},
-        "hits": {"region": list(range(200)), "engine": [0, 1, 2, 3, 4]},
-        "orders": {"o_orderpriority": ["1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW"]},
-        "lineitem": {"l_returnflag": ["A", "N", "R"], "l_linestatus": ["F", "O"], "l_shipmode": modes},
-    }
-    ranges: dict[str, dict[str, list[int]]] = {
-        "events": {"value": [0, 100]},
-        "hits": {"width": [0, 4000], "timing": [0, 30_000]},
-        "orders": {},
-        "lineitem": {"l_extendedprice": [0, 110_000], "l_quantity": [1, 50]},
-    }
-    persons: dict[str, Any] = {"events": "person", "hits": "person", "orders": "o_custkey"}
-    persons["lineitem"] = {"column": "l_orderkey", "references": "orders.o_orderkey"}
-    return {
-        name: {
-            "person": persons[name],
-            "columns": {column: {"between": ends} for column, ends in ranges[name].items()}
-            | {column: {"in": values} for column, values in groups[name].items() if declared},
-        }
-        for name in persons
-        if name in there
-    }
-
-
-def child(path: str, form: str, query: str, times: int) -> None:
-    """One cell of the table: seconds, the most memory in megabytes, and the seconds of an EXPLAIN, which only plans."""
-    owner, db = duckdb.connect(path), None
-    there = {row[0] for row in owner.execute("SHOW TABLES").fetchall()}
+def session(path: str, form: str, workload: Workload, query: Query, own: duckdb.DuckDBPyConnection) -> dpsql.Session:
     if form == "sql":
         limit.natively = lambda *_: None
-    if form != "plain":
-        policy = {
-            "dataset": {"id": "bench"},
-            "budget": {"epsilon": 1e6, "delta": 1e-6},
-            "defaults": {"epsilon": 1.0, "max_rows_contributed": 50, "max_groups_contributed": 10},
-            "tables": tables(form != "caps", there),
-        }
-        db = dpsql.connect(owner, policy=policy, ledger=":memory:")
-    spent, planning = [], 0.0
+    policy = declared(workload, query, form != "caps")
+    return dpsql.connect(path if form == "prepared" else own, policy=policy, ledger=":memory:")
+
+
+def child(path: str, form: str, name: str, number: int, rows: int, times: int) -> None:
+    """One cell: seconds of the plain query, ratio, peak memory in megabytes, milliseconds of an EXPLAIN, and error."""
+    workload = next(one for one in (EVENTS, TPC_H, HITS) if one.name == name)
+    query = workload.queries(rows)[number]
+    own = duckdb.connect(path, read_only=True)
+    db = session(path, form, workload, query, own) if form != "plain" else None
+    plain, ratios, answers, planning, exact = [], [], [], 0.0, []
     for _ in range(times + 1):  # the first one warms up
         start = time.perf_counter()
-        (db or owner).sql(query).fetchall()
-        spent.append(time.perf_counter() - start)
+        exact = own.sql(query.sql).fetchall()
+        plain.append(time.perf_counter() - start)
+        if db is not None:
+            start = time.perf_counter()
+            answers.append(db.sql(query.sql, epsilon=EPSILON, delta=DELTA).fetchall())
+            ratios.append((time.perf_counter() - start) / plain[-1])
     if db is not None:
         start = time.perf_counter()
-        db.explain(query)
+        db.explain(query.sql)
         planning = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps([statistics.median(spent[1:]), peak, planning]))
+    found = {"plain": statistics.median(plain[1:]), "peak": peak, "planning": planning * 1e3}
+    found |= {"ratio": statistics.median(ratios[1:] or [1.0])}
+    found |= {"error": error(exact, answers, query)[-1][0] if answers else 0.0}
+    print(json.dumps(found))
 
 
-def measured(path: Path, form: str, query: str, times: int) -> tuple[float, float, float]:
-    command = [sys.executable, __file__, "--child", str(path), form, query, str(times)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    seconds, peak, planning = json.loads(done.stdout)
-    return seconds, peak, planning
-
-
-def tpch(folder: Path) -> Path | None:
-    tool = shutil.which("tpchgen-cli")
-    if tool is None:
-        return None
-    subprocess.run(
-        [tool, "parquet", "-s", "1", "--tables=lineitem,orders", f"--output-dir={folder}"],
-        check=True,
-        capture_output=True,
+def measured(*arguments: object) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, __file__, "--child", *map(str, arguments)], capture_output=True, text=True, check=False
     )
-    with duckdb.connect(str(folder / "tpch.db")) as db:
-        for table in ("lineitem", "orders"):
-            db.execute(f"CREATE TABLE {table} AS SELECT * FROM '{folder / table}.parquet'")
-    return folder / "tpch.db"
+    if done.returncode:
+        raise SystemExit(f"{arguments}: {done.stderr[-2000:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
-def databases(folder: Path, quick: bool, full: bool) -> Iterator[tuple[str, Path, dict[str, str]]]:
-    for millions in (1,) if quick else (1, 10, 50) if full else (1, 10):
-        with duckdb.connect(str(folder / f"events{millions}.db")) as db:
-            events(db, millions * 10**6)
-        yield f"events {millions}M", folder / f"events{millions}.db", EVENTS
-    with duckdb.connect(str(folder / "hits.db")) as db:
-        hits(db, 10**6 if quick else 5 * 10**6)
-    yield "hits", folder / "hits.db", HITS
-    if not quick:
-        path = tpch(folder)
-        if path is None:
-            print("TPC-H is left out: there is no tpchgen-cli here")
-        else:
-            yield "tpch", path, TPCH
+def stored(workload: Workload, rows: int, folder: Path) -> Path:
+    """The database as a file."""
+    path = folder / f"{workload.name}.duckdb"
+    with workload.make(rows, folder) as made:
+        made.execute(f"ATTACH '{path}' AS stored")
+        made.execute("COPY FROM DATABASE memory TO stored")
+        made.execute("DETACH stored")
+    return path
 
 
-def plot(figures: dict[str, float], file: str) -> None:
+def pairs(path: Path, workload: Workload, query: Query) -> int:
+    """How many pairs of a person and a group there are."""
+    select = workload.flat[query.table]
+    listed = ", ".join([workload.person, *query.keys])
+    where = f" WHERE {query.where}" if query.where else ""
+    with duckdb.connect(str(path), read_only=True) as own:
+        ((count,),) = own.execute(f"SELECT count(*) FROM (SELECT DISTINCT {listed} FROM ({select}){where})").fetchall()
+    return int(count)
+
+
+def measure(title: str, workload: Workload, rows: int, options: Any, peers: dict[str, str]) -> Iterator[dict[str, Any]]:
+    times = 3 if options.quick else 5
+    with TemporaryDirectory() as directory:
+        folder = Path(directory)
+        path = stored(workload, rows, folder)
+        queries = workload.queries(rows)
+        start = time.perf_counter()
+        prepare(path, read_policy(declared(workload, queries[0], True)))
+        print(f"({title} prepared in {time.perf_counter() - start:.0f} s)", file=sys.stderr, flush=True)
+        told = timed_peers(path, workload, queries, folder, peers) if peers else {}
+        for number, query in enumerate(queries):
+            if options.only not in f"{title} {query.name}":
+                continue
+            cell = {"": measured(path, "plain", workload.name, number, rows, times)}
+            for form in FORMS:
+                if query.keys or form != "caps":
+                    cell[form] = measured(path, form, workload.name, number, rows, times)
+            plain = statistics.median(one["plain"] for one in cell.values())
+            ratios = {form: one["ratio"] for form, one in cell.items() if form}
+            errors = {form: one["error"] for form, one in cell.items() if form}
+            for peer, lines in told.items():
+                line = lines[query.name]
+                if "reason" not in line:
+                    ratios[peer] = statistics.median(line["seconds"]) / plain
+                    errors[peer] = line["error"]
+            yield {
+                "query": f"{title}: {query.name}",
+                "plain": plain,
+                "ratios": ratios,
+                "errors": errors,
+                "peaks": {form or "plain": one["peak"] for form, one in cell.items()},
+                "planning": {form: one["planning"] for form, one in cell.items() if form},
+                "pairs": pairs(path, workload, query),
+            }
+
+
+def timed_peers(
+    path: Path, workload: Workload, queries: tuple[Query, ...], folder: Path, peers: dict[str, str]
+) -> dict[str, dict[str, Any]]:
+    with duckdb.connect(str(path), read_only=True) as own:
+        files = flatten(own, workload, queries, folder)
+        exacts = {query.name: own.execute(query.sql).fetchall() for query in queries}
+    request = {
+        "files": files,
+        "person": workload.person,
+        "columns": {table: declared(workload, queries[0], True)["tables"][table].get("columns", {}) for table in files},
+        "queries": [asdict(query) | {"sql": query.sql, "runs": 3} for query in queries],
+        "epsilon": EPSILON,
+        "delta": DELTA,
+    }
+    told = {peer: ask_peer(python, request | {"peer": peer}) for peer, python in peers.items()}
+    for peer, lines in told.items():
+        for query in queries:
+            line = lines[query.name]
+            if "reason" in line:
+                print(f"({peer} is left out of {query.name}: {line['reason']})", file=sys.stderr, flush=True)
+            else:
+                line["error"] = error(exacts[query.name], line["answers"], query)[-1][0]
+    return told
+
+
+def row(found: dict[str, Any], names: list[str]) -> str:
+    """Times in bold, and the error behind them."""
+    cells = [
+        f"**{found['ratios'][name]:.1f}** ({short(found['errors'][name])})" if name in found["ratios"] else "-"
+        for name in names
+    ]
+    peaks = found["peaks"]
+    memory = f"{peaks['plain']:.0f}, {peaks['norm']:.0f}, {peaks.get('caps', peaks['norm']):.0f}"
+    allowed = 2 * peaks["plain"] + 64 * found["pairs"] / 2**20
+    return f"| {found['query']} | {found['plain'] * 1e3:.0f} ms | {' | '.join(cells)} | {memory} of {allowed:.0f} |"
+
+
+def plot(results: list[dict[str, Any]], names: list[str]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    names = [key.removesuffix(", norm") for key in figures if key.endswith(", norm")]
-    figure, axes = pyplot.subplots(figsize=(8, 0.35 * len(names) + 1))
-    for place, form in enumerate(FORMS[1:]):
-        ratios = [figures.get(f"{name}, {form}", math.nan) for name in names]
-        axes.barh([i + 0.25 * place for i in range(len(names))], ratios, 0.25, label=form)
-    axes.set_yticks([i + 0.25 for i in range(len(names))], names)
-    axes.set(xscale="log", xlabel="times the plain query")
+    figure, axes = pyplot.subplots(figsize=(9, 0.34 * len(results) + 1.6))
+    for name, mark in zip(names, "osd^vP*", strict=False):
+        there = [(found["ratios"][name], i) for i, found in enumerate(results) if name in found["ratios"]]
+        label = f"dpsql, {name}" if name in FORMS else name
+        axes.scatter([x for x, _ in there], [y for _, y in there], marker=mark, s=36, label=label, alpha=0.8)
+    axes.axvline(1, color="grey", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(results)), [found["query"] for found in results], fontsize=8)
     axes.invert_yaxis()
-    axes.legend()
-    figure.savefig(file, dpi=150, bbox_inches="tight")
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_xlabel("times the plain query")
+    axes.legend(fontsize=8, loc="best")
+    figure.tight_layout()
+    figure.savefig(HERE / "overhead.png", dpi=110)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="end within two minutes")
-    parser.add_argument("--full", action="store_true", help="50 million rows too")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="a million rows of each: end within a few minutes")
+    size.add_argument("--full", action="store_true", help="50 million events too")
+    parser.add_argument("--only", default="", help="queries whose name has this in it, as in 'events 10M'")
+    parser.add_argument("--peers", nargs="+", default=[], metavar="PYTHON", help="interpreters that have peers")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
-    parser.add_argument("--plot", help="a PNG of the ratios; needs matplotlib")
-    parser.add_argument("--only", default="", help="queries and databases whose name has this in it")
+    parser.add_argument("--plot", action="store_true", help="write benches/overhead.png; needs matplotlib")
     options = parser.parse_args()
-    times = 3 if options.quick else 5
-    figures: dict[str, float] = {}
-    with TemporaryDirectory() as folder:
-        for name, path, queries in databases(Path(folder), options.quick, options.full):
-            found: dict[str, list[float]] = {form: [] for form in FORMS}
-            for title, query in queries.items():
-                if options.only not in f"{name} {title}":
-                    continue
-                plain, base, _ = measured(path, "plain", query, times)
-                line = f"{name:<11} {title:<28} plain {plain * 1e3:7.1f} ms {base:5.0f} MB"
-                for form in FORMS[1:]:
-                    seconds, peak, planning = measured(path, form, query, times)
-                    found[form].append(seconds / plain)
-                    figures |= {f"{name}, {title}, {form}": seconds / plain, f"{name}, {title}, {form} MB": peak}
-                    line += f" | {form} {seconds / plain:6.1f} x {peak:5.0f} MB"
-                    figures[f"{name}, {title}, {form} planning ms"] = planning * 1e3
-                    line += f" ({planning * 1e3:.0f} ms of it planning)"
-                print(line, flush=True)
-            for form, ratios in found.items():
-                if ratios:
-                    figures[f"{name}, geometric mean, {form}"] = statistics.geometric_mean(ratios)
-                    print(f"{name:<11} geometric mean {form:<5} {statistics.geometric_mean(ratios):6.1f} x")
-            path.unlink()
+    peers = peers_of(options.peers)
+    names = [*FORMS, *peers]
+    millions = (1,) if options.quick else (1, 10, 50) if options.full else (1, 10)
+    asked = [(f"events {n}M", EVENTS, n * 10**6) for n in millions]
+    asked += [("TPC-H", TPC_H, 10**6 if options.quick else 6 * 10**6)]
+    asked += [("page views", HITS, 10**6 if options.quick else 5 * 10**6)]
+    print(f"| query | plain | {' | '.join(names)} | MB: plain, norm, caps |\n|{'---|' * (3 + len(names))}", flush=True)
+    results = []
+    for title, workload, rows in asked:
+        if any(options.only in f"{title} {query.name}" for query in workload.queries(rows)):
+            for found in measure(title, workload, rows, options, peers if rows <= 10**7 else {}):
+                results.append(found)
+                print(row(found, names), flush=True)
+    for title, _, _ in asked:
+        for name in names:
+            ratios = [r["ratios"][name] for r in results if r["query"].startswith(title) and name in r["ratios"]]
+            if ratios:
+                print(f"{title}, {name}: geometric mean {math.exp(statistics.fmean(map(math.log, ratios))):.2f} x")
     if options.plot:
-        plot(figures, options.plot)
+        plot(results, names)
     if options.json:
-        print(json.dumps({key: round(value, 3) for key, value in figures.items()}))
+        print(json.dumps(results))
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        child(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))
+        path, form, name, number, rows, times = sys.argv[2:]
+        child(path, form, name, int(number), int(rows), int(times))
     else:
         main()

@@ -82,14 +82,16 @@ def test_proof_prints() -> None:
 def test_trusted_base_is_small() -> None:
     """An afternoon's reading: about 3,150 lines of Python; and the table of functions for another.
 
-    The native form of the limit pass is 1,200 lines more, half of it for types and memory; the SQL form says what it must give.
+    The native form of the limit pass is 1,500 lines more, half of it for types and memory; the SQL form says what it must give.
+    What is not limited (single, native, prepare: 550 lines) is new work for whoever reads the proof; test_single and test_prepare
+    compare it with what would be limited.
 
     The Rust of all mechanisms is two afternoons: some 1,700 lines of code, and 650 that say what each needs and gives and
     why. What a query runs today (noise, choice) is half of it; no file needs another mechanism's to be understood.
     The table has a cap of its own: some 190 rows, each with its types, its range and its total form, to be read one by one.
     It holds every function that can be made total (test_names), and grows by 5 lines for each of the last ninety.
     """
-    names = "compile algebra relations passes/track passes/climb passes/limit passes/allot mechanisms/laplace mechanisms/gaussian accountant release ledger"
+    names = "compile algebra relations passes/track passes/climb passes/measure passes/single passes/native passes/limit passes/allot mechanisms/laplace mechanisms/gaussian accountant release prepare ledger"
     python = sum(len((ROOT / "dpsql" / f"{name}.py").read_text().splitlines()) for name in names.split())
     table = sum(len(path.read_text().splitlines()) for path in (ROOT / "dpsql" / "functions").glob("*.py"))
     rust = sum(
@@ -100,7 +102,7 @@ def test_trusted_base_is_small() -> None:
         len(path.read_text().split("#[cfg(test)]\nmod tests")[0].splitlines())
         for path in (ROOT / "rust" / "limit").rglob("*.rs")
     )
-    assert python < 3_200 and table < 2_130 and rust < 2_650 and limits < 1_300
+    assert python < 3_750 and table < 2_130 and rust < 2_650 and limits < 1_500
 
 
 def test_readme_commands() -> None:

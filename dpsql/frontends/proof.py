@@ -13,7 +13,7 @@ from dpsql.compose import Composer
 from dpsql.finish import Scratch
 from dpsql.mechanisms import MECHANISMS
 from dpsql.passes.free import free
-from dpsql.passes.limit import natively, unlimited
+from dpsql.passes.native import natively, unlimited
 from dpsql.passes.single import single
 from dpsql.release import choose, release
 from dpsql.session import Session

@@ -11,7 +11,8 @@ from dpsql.algebra import Expr, name, total
 from dpsql.catalog import BIGINT, DOUBLE, HUGEINT
 from dpsql.errors import Refused
 from dpsql.functions import cast
-from dpsql.passes.limit import Limited, huge, number, rows_of, shown_rows, step, total_of, with_steps
+from dpsql.passes.limit import Limited
+from dpsql.passes.measure import huge, number, rows_of, shown_rows, step, total_of, with_steps
 from dpsql.plan import Unknown
 
 MOST = 16  # ladders in one statement: they share one part of the budget

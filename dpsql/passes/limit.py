@@ -6,21 +6,36 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import reduce
-from typing import Literal, assert_never
+from typing import assert_never
 
 from sqlglot import exp
 
 from dpsql import algebra
-from dpsql.algebra import Column, Expr, identifier, name, total
-from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Catalog, Type, fold, quoted
-from dpsql.functions import cast, to_type
-from dpsql.passes.single import bounding, settled, single, uses
-from dpsql.passes.split import Split, domain_of
-from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, Summand, Unknown, numbered, text_of_keys
-from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Windowed, select, sources, steady
-
-LONGEST = 1024  # bytes of a text that is a private key
+from dpsql.algebra import Column, identifier, name, total
+from dpsql.catalog import DOUBLE, HUGEINT, Catalog
+from dpsql.functions import cast
+from dpsql.passes.measure import (
+    grids,
+    huge,
+    inputs,
+    measured,
+    number,
+    place_of,
+    present,
+    row_value,
+    rows_of,
+    shared,
+    shown_rows,
+    step,
+    times,
+    total_of,
+    with_steps,
+)
+from dpsql.passes.native import natively, same_group
+from dpsql.passes.single import single
+from dpsql.passes.split import Split
+from dpsql.plan import Limits, PrivateKeys, PublicKeys, Unknown
+from dpsql.relations import steady
 
 
 @dataclass(frozen=True)
@@ -96,215 +111,12 @@ def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
     return Limited(split, max_rows, max_groups, in_groups, sensitivities, unknowns, norm, tuple(notes), limits)
 
 
-def same_group(split: Split) -> bool:
-    """Whether all rows of a person have the same keys."""
-    known = settled(split.tracked.relation)
-    return all(uses(key) <= known for key in split.tracked.resolved.keys)
-
-
 def root_of(groups: int, norm: int) -> Fraction:
     """The norm of a vector of so many ones, rounded up."""
     exact = math.isqrt(groups)
     if norm == 1 or exact * exact == groups:
         return Fraction(groups if norm == 1 else exact)
     return Fraction(math.isqrt(groups * 10**24) + 1, 10**12)
-
-
-def unlimited(split: Split, relation: Relation, one: bool) -> exp.Select:
-    """Sums by key where there is nothing to limit: the engine's own aggregates.
-
-    Needs:   `one`: each person has at most `max_rows` rows and all blocks are of rows, or has one row. Else: all rows of a
-             person have the same keys, and all blocks are of persons
-    Gives:   keys and sums, as `inner` has them for these persons
-    Proof:   with n <= max_rows rows in all, the norm of a person's counts is at most max_rows, so nothing of hers is scaled:
-             she adds `factor` times what her rows add, and with one row in one group `weight` if it counts. All together add the sums
-             over rows. And where all of a person's rows have the same keys she has one pair, and adds `weight` if one of
-             her rows counts: all together add that for each person with such a row
-    Checked: test_lemmas (both forms), test_limit, test_single, test_prepare
-    """
-    blocks = list(enumerate(split.summands))
-    cells = (row_value(axis).as_(x, quoted=True) for i, s in blocks for x, axis in zip(inputs(i), s.axes, strict=False))
-    keys, person = [name(column[0]) for column in split.keys.columns], name("person")
-    grid = exp.select(person, *keys, *(column for i, s in blocks for column in grids(i, s))).from_(step("rows"))
-    sums, private = exp.select(*keys), isinstance(split.keys, PrivateKeys)
-    if private:
-        everyone = exp.Star() if one else exp.Distinct(expressions=[name("person")])
-        sums = sums.select(huge(exp.Count(this=everyone)).as_("persons", quoted=True))
-    for i, s in blocks:
-        if one:
-            columns = zip(s.columns(i), s.indices, measured(i, s), strict=True)
-            sums = sums.select(*(times(c.this, s.factor(index)).as_(word, quoted=True) for word, index, c in columns))
-            continue
-        there = [present(name(x)) for x, _ in zip(inputs(i), s.axes, strict=False)]
-        counted = exp.Case(ifs=[exp.If(this=exp.and_(*there), true=person.copy())]) if there else person.copy()
-        count = huge(exp.Count(this=exp.Distinct(expressions=[counted])))
-        sums = sums.select(times(count, s.weight).as_(s.columns(i)[0], quoted=True))
-    sums = sums.from_(step("grid"))
-    sums = sums.group_by(*keys) if keys else sums
-    words = [*(["persons"] if private else []), *(c for i, s in blocks for c in s.columns(i))]
-    rows = rows_of(split, as_stored(split, relation), *cells)
-    return with_steps(
-        by_number(split, "added", [], [name(word) for word in words]), [("rows", rows), ("grid", grid), ("added", sums)]
-    )
-
-
-def by_number(split: Split, source: str, before: Sequence[exp.Expr], after: Sequence[exp.Expr]) -> exp.Select:
-    """A step's columns, with the keys between them: declared texts by their numbers, others with the types that declared ones have.
-
-    Texts are looked up by the engine, which does that once for each entry of a dictionary and not for each row.
-    """
-    if isinstance(split.keys, PrivateKeys):
-        keys: list[exp.Expr] = [name(word) for word, _ in split.keys.columns]
-        return exp.select(*before, *keys, *after, copy=False).from_(step(source), copy=False)
-    shown, joins = list[exp.Expr](), list[exp.Join]()
-    for i, (word, type_, values) in enumerate(split.keys.columns):
-        if type_ != VARCHAR:
-            shown.append(to_type(name(word), type_.sql).as_(word, quoted=True))
-            continue
-        number_: exp.Expr = to_type(name("i", f"d{i}"), "INTEGER")
-        if None in values:  # what is not declared counts as NULL
-            number_ = exp.Coalesce(this=number_, expressions=[number(values.index(None))])
-        shown.append(number_.as_(word, quoted=True))
-        table = exp.Subquery(this=exp.Var(this=numbered(type_, values)), alias=exp.TableAlias(this=identifier(f"d{i}")))
-        on = exp.EQ(this=name(word, source), expression=name("v", f"d{i}"))
-        joins.append(exp.Join(this=table, on=on, side="LEFT" if None in values else None))
-    query = exp.select(*before, *shown, *after, copy=False).from_(step(source), copy=False)
-    for join in joins:
-        query = query.join(join, copy=False)
-    return query
-
-
-def present(value: exp.Expr) -> exp.Expr:
-    return exp.Not(this=exp.Paren(this=exp.Is(this=value, expression=exp.Null())))
-
-
-WIDEST = 36  # columns of the native form
-FINEST = 2**53  # grids of it
-
-
-def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: int) -> Limits | None:
-    """The same pass for `rust/limit`: the engine gives `rows`, and the rest is done there. None if only SQL can.
-
-    Needs:   the split of which `query` makes SQL, and the same limits
-    Gives:   what `limit_and_add_noise` needs to find the rows of `inner`, number for number
-    Proof:   `rows` is the step of that name with values still to be clipped, which is one comparison; for private keys it
-             has the engine's own hash of the pair, so that both forms rank alike. Rows with other keys than the declared ones
-             are left out there (`as_stored`). The other steps are the same integer arithmetic on the same numbers
-             (rust/limit). Which form runs depends on the text and on the schema alone
-    Checked: test_lemmas (both forms), test_limit
-    """
-    summands, keys = split.summands, [column[0] for column in split.keys.columns]
-    blocks = tuple(
-        Block(
-            s.kind,
-            tuple((axis.grid, axis.degree) for axis in s.axes),
-            tuple((index, s.factor(index)) for index in s.indices),
-            s.coarse,
-            s.weight,
-            shared(s.weight, in_groups),
-        )
-        for s in summands
-    )
-    types = {column[1].kind for column in split.keys.columns}
-    if (
-        (not summands and isinstance(split.keys, PublicKeys))
-        or any(s.kind == "values" for s in summands)
-        or types - {"BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP"}
-        or sum(len(block.columns) for block in blocks) > WIDEST
-        or any(axis.grid > FINEST for s in summands for axis in s.axes)
-    ):
-        return None
-    private, declared = isinstance(split.keys, PrivateKeys), ""
-    rows, sums = parted(split, max_rows)
-    if keys and isinstance(split.keys, PublicKeys):
-        shown = ", ".join(map(quoted, keys))
-        declared = (
-            f'SELECT {shown} FROM ({text_of_keys(split.keys.columns, numbers=True)}) AS "keys" ORDER BY "row" ASC'
-        )
-    names = [c for i, s in enumerate(summands) for c in s.columns(i)]
-    return Limits(
-        text_of(rows),
-        text_of(sums),
-        declared,
-        len(keys),
-        private,
-        norm,
-        max_rows,
-        max_groups,
-        in_groups,
-        blocks,
-        (*(["persons"] if private else []), *names),
-    )
-
-
-def text_of(query: exp.Select | None) -> str:
-    return query.sql("duckdb", comments=False, copy=False) if query is not None else ""
-
-
-def parted(split: Split, max_rows: int) -> tuple[exp.Select | None, exp.Select | None]:
-    """SQL for the rows that need limits, and for the sums of those that do not; from the text and the schema alone.
-
-    In a prepared table it is known how many rows each person has. Those with few are within the limits whatever is asked of
-    them, since no relation that the table bounds has more rows of hers; only the others are limited.
-    """
-    relation, kinds = split.tracked.relation, {s.kind for s in split.summands}
-    if single(relation):
-        return None, unlimited(split, relation, one=True)
-    if kinds <= {"persons"} and same_group(split):
-        return None, unlimited(split, relation, one=False)
-    base = bounding(relation)
-    if isinstance(split.keys, PrivateKeys) or not isinstance(base, Owned) or not base.scan.table.prepared:
-        return streamed(split, relation), None
-    coded = replace(base, coded=owners_in(relation) == 1)  # else a join would compare numbers with persons
-    if kinds != {"rows"}:
-        return streamed(split, changed(relation, base, coded)), None
-    light, heavy = replace(coded, few=max_rows), replace(coded, many=max_rows)
-    rows = streamed(split, changed(relation, base, heavy))
-    return rows, unlimited(split, changed(relation, base, light), one=True)
-
-
-def owners_in(relation: Relation) -> int:
-    return isinstance(relation, Owned) + sum(map(owners_in, sources(relation)))
-
-
-def changed(relation: Relation, old: Owned, new: Owned) -> Relation:
-    """The relation with another node in the place of this one."""
-    match relation:
-        case Owned():
-            return new if relation is old else relation
-        case Filter(source) | Project(source) | Windowed(source) | Group(source):
-            return replace(relation, source=changed(source, old, new))
-        case Join(left, right):
-            return replace(relation, left=changed(left, old, new), right=changed(right, old, new))
-        case _:
-            return relation
-
-
-def streamed(split: Split, relation: Relation) -> exp.Select:
-    """Each row's person, keys, for private ones the hash that ranks them, and values."""
-    blocks = list(enumerate(split.summands))
-    cells = (
-        (row_value(axis) if axis.degree else present(total(axis.value))).as_(x, quoted=True)
-        for i, s in blocks
-        for x, axis in zip(inputs(i), s.axes, strict=False)
-    )
-    after: list[exp.Expr] = [name(x) for i, s in blocks for x, _ in zip(inputs(i), s.axes, strict=False)]
-    if isinstance(split.keys, PrivateKeys):
-        pair = [name(word) for word in ("person", *(word for word, _ in split.keys.columns))]
-        after = [place_of(pair).as_("hash", quoted=True), *after]
-    made = [("rows", rows_of(split, as_stored(split, relation), *cells))]
-    return with_steps(by_number(split, "rows", [name("person")], after), made)
-
-
-def place_of(pair: Sequence[exp.Expr]) -> exp.Expr:
-    """By what a person's groups are ranked: 32 bits of the engine's hash, since each row carries them."""
-    hash_ = exp.Anonymous(this="hash", expressions=list(pair))
-    return to_type(exp.BitwiseRightShift(this=hash_, expression=number(32)), "UINTEGER")
-
-
-def shared(weight: int, most: int) -> float:
-    """What a person counts in all groups together, in L2, if she is in too many."""
-    return weight * math.sqrt(most) * (1 - 2**-40)
 
 
 def declared_limit(split: Split, catalog: Catalog) -> int | None:
@@ -314,26 +126,6 @@ def declared_limit(split: Split, catalog: Catalog) -> int | None:
     found = [t.max_rows_contributed or default for t in tables if t.person is not None]
     known = [limit for limit in found if limit is not None]
     return max(known) if len(known) == len(found) else None
-
-
-def number(value: int) -> exp.Expr:
-    return exp.Literal.number(value)
-
-
-def huge(expression: exp.Expr) -> exp.Expr:
-    return to_type(expression, "HUGEINT")
-
-
-def step(word: str) -> exp.Table:
-    return exp.Table(this=identifier(word))
-
-
-def times(value: exp.Expr, factor: int) -> exp.Expr:
-    return exp.Mul(this=value, expression=number(factor)) if factor != 1 else value
-
-
-def total_of(expression: exp.Expr) -> exp.Expr:
-    return exp.Coalesce(this=exp.Sum(this=expression), expressions=[number(0)])
 
 
 def query(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: int) -> exp.Select:
@@ -371,12 +163,6 @@ def query(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
         case _:
             assert_never(split.keys)
     return with_steps(query, made)
-
-
-def with_steps(query: exp.Select, made: Sequence[tuple[str, exp.Query]]) -> exp.Select:
-    tables = [exp.CTE(this=select, alias=exp.TableAlias(this=identifier(word))) for word, select in made]
-    query.set("with_", exp.With(expressions=tables))
-    return query
 
 
 def steps(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: int) -> list[tuple[str, exp.Query]]:
@@ -430,162 +216,6 @@ def steps(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
         ("guesses", guesses.from_(step("norms"))),
         ("roots", roots.from_(step("guesses"))),
         ("limited", limited.from_(step("roots"))),
-    ]
-
-
-def rows_of(split: Split, relation: Relation, *values: exp.Expr) -> exp.Select:
-    """The rows of a relation, each with its person and its keys."""
-    private = isinstance(split.keys, PrivateKeys)
-    keys = (
-        (canonical(key) if private else total(key)).as_(f"k{i}", quoted=True)
-        for i, key in enumerate(split.tracked.resolved.keys)
-    )
-    rows = exp.select(name(split.tracked.person).as_("person", quoted=True), *keys, *values)
-    return rows.from_(select(relation).subquery(identifier("s"), copy=False), copy=False)
-
-
-def canonical(key: Expr) -> exp.Expr:
-    """One representation for values that the engine groups together: else the key would show whose row came first."""
-    value = total(key)
-    if key.facts.type == VARCHAR:  # hidden keys must not fill the memory: a long text is no key, and counts under NULL
-        short = exp.LTE(this=exp.Anonymous(this="strlen", expressions=[value]), expression=number(LONGEST))
-        return exp.Case(ifs=[exp.If(this=short, true=value.copy())])
-    return steady(value, key.facts.type)
-
-
-def shown_rows(split: Split) -> Relation:
-    """Rows of keys that are not shown would only use up the person's limit."""
-    relation = split.tracked.relation
-    for key in split.tracked.resolved.keys if isinstance(split.keys, PublicKeys) else ():
-        if None not in (domain_of(key, split.tracked.resolved) or (None,)):
-            relation = Filter(relation, algebra.call("NOT", algebra.call("IS NULL", key)))
-    return relation
-
-
-def as_stored(split: Split, relation: Relation) -> Relation:
-    """The rows with public keys and values as they are stored, where nothing else looks at them.
-
-    The scan makes NULL of a value that is not declared, and a row whose key is not declared is left out. The native form does
-    both when it looks the key up, so that the engine need not compare each row with a long list. The scan also puts
-    values into their range, and the grid does it again.
-    """
-    axes = [axis for summand in split.summands for axis in summand.axes]
-    keys = split.tracked.resolved.keys
-    for key in keys if isinstance(split.keys, PublicKeys) else ():
-        if isinstance(key, Column) and not any(key.name in uses(axis.value) for axis in axes):
-            relation = stored_as(relation, key.name, "domain")
-    for value in {axis.value for axis in axes if isinstance(axis.value, Column)}:
-        used = [axis for axis in axes if value.name in uses(axis.value)]
-        if not any(value.name in uses(key) for key in keys) and all(map(clipped_again, used)):
-            relation = stored_as(relation, value.name, "between")
-    return relation
-
-
-def clipped_again(axis: Axis) -> bool:
-    """Whether values out of range end where the scan would have put them. Exact ones must not be shifted before that."""
-    facts = axis.value.facts
-    ranged = facts.declared and facts.range == (axis.low, axis.high)
-    return isinstance(axis.value, Column) and axis.degree > 0 and ranged and (facts.type == DOUBLE or not axis.low)
-
-
-def stored_as(relation: Relation, column: str, what: Literal["domain", "between"]) -> Relation:
-    """The relation without a declaration of a column, unless something in it looks at the column."""
-    match relation:
-        case Scan(table, alias, names):
-            found = [fold(cell) for cell in names if f"{alias}.{cell}" == column]
-            columns = table.columns
-            free = {
-                cell: replace(columns[cell], domain=None) if what == "domain" else replace(columns[cell], between=None)
-                for cell in found
-            }
-            return replace(relation, table=replace(table, columns={**table.columns, **free}))
-        case Owned(scan):
-            changed = stored_as(scan, column, what)
-            assert isinstance(changed, Scan)
-            return replace(relation, scan=changed)
-        case Filter(source, predicate) if column not in uses(predicate):
-            return replace(relation, source=stored_as(source, column, what))
-        case Join(left, right, on) if on is None or column not in uses(on):
-            return replace(relation, left=stored_as(left, column, what), right=stored_as(right, column, what))
-        case _:
-            return relation
-
-
-def inputs(block: int) -> tuple[str, str]:
-    """The columns with the values of a block's axes."""
-    return f"x{block}", f"y{block}"
-
-
-def row_value(axis: Axis) -> exp.Expr:
-    """The row's value in steps from `low`, as a DOUBLE that may still be anything; for degree 0, the value itself."""
-    value = total(axis.value)
-    if not axis.degree:
-        return value
-    facts = axis.value.facts
-    if axis.low and facts.type != DOUBLE and facts.declared:  # exactly, before large numbers lose their last digits
-        shifted = algebra.call("-", axis.value, algebra.constant(axis.low))
-        value = cast(total(shifted), shifted.facts.type, DOUBLE)
-    else:
-        value = cast(value, facts.type, DOUBLE)
-        if axis.low:
-            value = exp.Paren(this=exp.Sub(this=value, expression=algebra.literal(axis.low, DOUBLE)))
-    if axis.step != 1:  # engines divide slower
-        value = exp.Mul(this=value, expression=algebra.literal(1 / axis.step, DOUBLE))
-    return exp.Round(this=value)
-
-
-def grid_value(axis: Axis, column: str, type_: Type) -> exp.Expr:
-    """The value on the grid: NULL, or an integer in 0 .. grid."""
-    x = name(column)
-    if not axis.degree:
-        return x
-    arms = [
-        (exp.Between(this=x, low=number(0), high=number(axis.grid)), cast(x.copy(), DOUBLE, type_)),
-        (exp.Anonymous(this="isnan", expressions=[x.copy()]), exp.Null()),
-        (exp.GT(this=x.copy(), expression=number(axis.grid)), number(axis.grid)),
-        (exp.LT(this=x.copy(), expression=number(0)), number(0)),
-    ]
-    return exp.Case(ifs=[exp.If(this=test, true=value) for test, value in arms])
-
-
-def grids(block: int, summand: Summand) -> list[exp.Expr]:
-    type_ = BIGINT if summand.whole < 2**62 else HUGEINT  # products must fit
-    return [
-        grid_value(axis, x, type_).as_(x, quoted=True) for x, axis in zip(inputs(block), summand.axes, strict=False)
-    ]
-
-
-def measured(block: int, summand: Summand) -> list[exp.Expr]:
-    """What rows on the grid add up to in each column of a block, before `factor`."""
-    values = [(name(x), axis) for x, axis in zip(inputs(block), summand.axes, strict=False)]
-    if summand.coarse == 1 and [axis.degree for axis in summand.axes] == [1]:  # one sum and one count give both columns
-        ((x, axis),) = values
-        above = huge(total_of(x))
-        whole = exp.Mul(this=huge(exp.Count(this=x.copy())), expression=number(axis.grid))
-        pair = (above, exp.Paren(this=exp.Sub(this=whole, expression=above.copy())))
-        return [column.as_(word, quoted=True) for word, column in zip(summand.columns(block), pair, strict=True)]
-    gaps = [exp.Is(this=x, expression=exp.Null()) for x, _ in values]
-    missing = exp.or_(*gaps) if gaps else exp.false()
-    result: list[exp.Expr] = []
-    for index in summand.indices:
-        parts: list[exp.Expr] = []
-        for k, (x, axis) in zip(index, values, strict=True):
-            rest = exp.Paren(this=exp.Sub(this=number(axis.grid), expression=x.copy()))
-            parts += [x.copy()] * k + [rest] * (axis.degree - k) + [number(2)] * (axis.degree == 2 and k == 1)
-        if parts:
-            added = reduce(lambda left, right: exp.Mul(this=left, expression=right.copy()), parts)
-            if summand.coarse > 1:
-                added = exp.IntDiv(this=exp.Paren(this=added), expression=number(summand.coarse))
-            if any(not axis.degree for _, axis in values):
-                added = exp.Case(ifs=[exp.If(this=missing.copy(), true=exp.Null())], default=added)
-            result.append(total_of(added))
-        elif len(values) > 1:
-            counted = exp.Case(ifs=[exp.If(this=missing.copy(), true=exp.Null())], default=exp.Boolean(this=True))
-            result.append(exp.Count(this=counted))
-        else:
-            result.append(exp.Count(this=values[0][0].copy() if values else exp.Star()))
-    return [
-        column.as_(word, quoted=True) for word, column in zip(summand.columns(block), map(huge, result), strict=True)
     ]
 
 

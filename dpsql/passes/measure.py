@@ -1,0 +1,167 @@
+"""Rows with their persons and keys, and what they add up to on grids of integers: SQL that all forms of the limits share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+
+from sqlglot import exp
+
+from dpsql import algebra
+from dpsql.algebra import Expr, identifier, name, total
+from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Type
+from dpsql.functions import cast, to_type
+from dpsql.passes.split import Split, domain_of
+from dpsql.plan import Axis, PrivateKeys, PublicKeys, Summand
+from dpsql.relations import Filter, Relation, select, steady
+
+LONGEST = 1024  # bytes of a text that is a private key
+
+
+def number(value: int) -> exp.Expr:
+    return exp.Literal.number(value)
+
+
+def huge(expression: exp.Expr) -> exp.Expr:
+    return to_type(expression, "HUGEINT")
+
+
+def step(word: str) -> exp.Table:
+    return exp.Table(this=identifier(word))
+
+
+def times(value: exp.Expr, factor: int) -> exp.Expr:
+    return exp.Mul(this=value, expression=number(factor)) if factor != 1 else value
+
+
+def total_of(expression: exp.Expr) -> exp.Expr:
+    return exp.Coalesce(this=exp.Sum(this=expression), expressions=[number(0)])
+
+
+def with_steps(query: exp.Select, made: Sequence[tuple[str, exp.Query]]) -> exp.Select:
+    tables = [exp.CTE(this=select, alias=exp.TableAlias(this=identifier(word))) for word, select in made]
+    query.set("with_", exp.With(expressions=tables))
+    return query
+
+
+def rows_of(split: Split, relation: Relation, *values: exp.Expr) -> exp.Select:
+    """The rows of a relation, each with its person and its keys."""
+    private = isinstance(split.keys, PrivateKeys)
+    keys = (
+        (canonical(key) if private else total(key)).as_(f"k{i}", quoted=True)
+        for i, key in enumerate(split.tracked.resolved.keys)
+    )
+    rows = exp.select(name(split.tracked.person).as_("person", quoted=True), *keys, *values)
+    return rows.from_(select(relation).subquery(identifier("s"), copy=False), copy=False)
+
+
+def canonical(key: Expr) -> exp.Expr:
+    """One representation for values that the engine groups together: else the key would show whose row came first."""
+    value = total(key)
+    if key.facts.type == VARCHAR:  # hidden keys must not fill the memory: a long text is no key, and counts under NULL
+        short = exp.LTE(this=exp.Anonymous(this="strlen", expressions=[value]), expression=number(LONGEST))
+        return exp.Case(ifs=[exp.If(this=short, true=value.copy())])
+    return steady(value, key.facts.type)
+
+
+def shown_rows(split: Split) -> Relation:
+    """Rows of keys that are not shown would only use up the person's limit."""
+    relation = split.tracked.relation
+    for key in split.tracked.resolved.keys if isinstance(split.keys, PublicKeys) else ():
+        if None not in (domain_of(key, split.tracked.resolved) or (None,)):
+            relation = Filter(relation, algebra.call("NOT", algebra.call("IS NULL", key)))
+    return relation
+
+
+def inputs(block: int) -> tuple[str, str]:
+    """The columns with the values of a block's axes."""
+    return f"x{block}", f"y{block}"
+
+
+def row_value(axis: Axis) -> exp.Expr:
+    """The row's value in steps from `low`, as a DOUBLE that may still be anything; for degree 0, the value itself."""
+    value = total(axis.value)
+    if not axis.degree:
+        return value
+    facts = axis.value.facts
+    if axis.low and facts.type != DOUBLE and facts.declared:  # exactly, before large numbers lose their last digits
+        shifted = algebra.call("-", axis.value, algebra.constant(axis.low))
+        value = cast(total(shifted), shifted.facts.type, DOUBLE)
+    else:
+        value = cast(value, facts.type, DOUBLE)
+        if axis.low:
+            value = exp.Paren(this=exp.Sub(this=value, expression=algebra.literal(axis.low, DOUBLE)))
+    if axis.step != 1:  # engines divide slower
+        value = exp.Mul(this=value, expression=algebra.literal(1 / axis.step, DOUBLE))
+    return exp.Round(this=value)
+
+
+def grid_value(axis: Axis, column: str, type_: Type) -> exp.Expr:
+    """The value on the grid: NULL, or an integer in 0 .. grid."""
+    x = name(column)
+    if not axis.degree:
+        return x
+    arms = [
+        (exp.Between(this=x, low=number(0), high=number(axis.grid)), cast(x.copy(), DOUBLE, type_)),
+        (exp.Anonymous(this="isnan", expressions=[x.copy()]), exp.Null()),
+        (exp.GT(this=x.copy(), expression=number(axis.grid)), number(axis.grid)),
+        (exp.LT(this=x.copy(), expression=number(0)), number(0)),
+    ]
+    return exp.Case(ifs=[exp.If(this=test, true=value) for test, value in arms])
+
+
+def grids(block: int, summand: Summand) -> list[exp.Expr]:
+    type_ = BIGINT if summand.whole < 2**62 else HUGEINT  # products must fit
+    return [
+        grid_value(axis, x, type_).as_(x, quoted=True) for x, axis in zip(inputs(block), summand.axes, strict=False)
+    ]
+
+
+def measured(block: int, summand: Summand) -> list[exp.Expr]:
+    """What rows on the grid add up to in each column of a block, before `factor`."""
+    values = [(name(x), axis) for x, axis in zip(inputs(block), summand.axes, strict=False)]
+    if summand.coarse == 1 and [axis.degree for axis in summand.axes] == [1]:  # one sum and one count give both columns
+        ((x, axis),) = values
+        above = huge(total_of(x))
+        whole = exp.Mul(this=huge(exp.Count(this=x.copy())), expression=number(axis.grid))
+        pair = (above, exp.Paren(this=exp.Sub(this=whole, expression=above.copy())))
+        return [column.as_(word, quoted=True) for word, column in zip(summand.columns(block), pair, strict=True)]
+    gaps = [exp.Is(this=x, expression=exp.Null()) for x, _ in values]
+    missing = exp.or_(*gaps) if gaps else exp.false()
+    result: list[exp.Expr] = []
+    for index in summand.indices:
+        parts: list[exp.Expr] = []
+        for k, (x, axis) in zip(index, values, strict=True):
+            rest = exp.Paren(this=exp.Sub(this=number(axis.grid), expression=x.copy()))
+            parts += [x.copy()] * k + [rest] * (axis.degree - k) + [number(2)] * (axis.degree == 2 and k == 1)
+        if parts:
+            added = reduce(lambda left, right: exp.Mul(this=left, expression=right.copy()), parts)
+            if summand.coarse > 1:
+                added = exp.IntDiv(this=exp.Paren(this=added), expression=number(summand.coarse))
+            if any(not axis.degree for _, axis in values):
+                added = exp.Case(ifs=[exp.If(this=missing.copy(), true=exp.Null())], default=added)
+            result.append(total_of(added))
+        elif len(values) > 1:
+            counted = exp.Case(ifs=[exp.If(this=missing.copy(), true=exp.Null())], default=exp.Boolean(this=True))
+            result.append(exp.Count(this=counted))
+        else:
+            result.append(exp.Count(this=values[0][0].copy() if values else exp.Star()))
+    return [
+        column.as_(word, quoted=True) for word, column in zip(summand.columns(block), map(huge, result), strict=True)
+    ]
+
+
+def present(value: exp.Expr) -> exp.Expr:
+    return exp.Not(this=exp.Paren(this=exp.Is(this=value, expression=exp.Null())))
+
+
+def place_of(pair: Sequence[exp.Expr]) -> exp.Expr:
+    """By what a person's groups are ranked: 32 bits of the engine's hash, since each row carries them."""
+    hash_ = exp.Anonymous(this="hash", expressions=list(pair))
+    return to_type(exp.BitwiseRightShift(this=hash_, expression=number(32)), "UINTEGER")
+
+
+def shared(weight: int, most: int) -> float:
+    """What a person counts in all groups together, in L2, if she is in too many."""
+    return weight * math.sqrt(most) * (1 - 2**-40)
