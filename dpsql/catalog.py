@@ -121,7 +121,10 @@ BOOLEAN, BIGINT, HUGEINT, DOUBLE, VARCHAR, DATE, TIMESTAMP, NULL = (
 
 
 class Domain(tuple[Value, ...]):
-    """All values of a column. There may be thousands, so the hash by which things are remembered is computed once."""
+    """All values of a column. There may be thousands, so the hash by which things are remembered is computed once.
+
+    Equal only if the values have the same types too: True, 1 and Fraction(1) are equal to Python.
+    """
 
     _hash: int
 
@@ -129,6 +132,13 @@ class Domain(tuple[Value, ...]):
         if "_hash" not in self.__dict__:
             self._hash = super().__hash__()
         return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Domain)
+            and super().__eq__(other)
+            and all(type(one) is type(two) for one, two in zip(self, other, strict=True))
+        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ what is not local. A node without a person is then public.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -29,6 +29,7 @@ from dpsql.catalog import (
     PERSON,
     ROWS,
     VARCHAR,
+    Domain,
     Reference,
     Table,
     Type,
@@ -310,13 +311,17 @@ def enforce(table: Table, column: str) -> Facts:
         # Clamping maps NaN to NULL, so only exact columns stay free of NULL.
         return Facts(type_, declared.nullable or type_ == DOUBLE, bounds(declared.between), True, stored=True)
     if declared.domain is not None:
-        return Facts(type_, True, bounds(declared.domain), True, stored=True)
+        return Facts(type_, True, bounds_of(declared.domain), True, stored=True)
     natural = type_.range is not None and type_.range[0] == 0
     return Facts(type_, declared.nullable, type_.range, ends=(natural, False), stored=True)
 
 
-@lru_cache(maxsize=1024)
-def bounds(values: tuple[Value, ...]) -> tuple[Fraction, Fraction] | None:
+@lru_cache(maxsize=256)
+def bounds_of(domain: Domain) -> tuple[Fraction, Fraction] | None:
+    return bounds(domain)
+
+
+def bounds(values: Iterable[Value]) -> tuple[Fraction, Fraction] | None:
     """The least and the greatest of values that have a place on the line."""
     places = [
         since(value) if isinstance(value, datetime.date) else value

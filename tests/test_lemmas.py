@@ -178,9 +178,9 @@ def stages(query: str, ledger: str, name: str = "shop") -> tuple[Plan, str, str,
     vector = exp.select("*").from_(exp.Table(this=exp.to_identifier("limited", quoted=True)))
     plan = release(read(query), known, Fraction(1), Fraction(1, 10**8))
     if plan.noise:
-        vector.set("with_", limited.reference().args["with_"])
+        vector.set("with_", limited.inner().args["with_"])
     else:  # public keys and nothing else: nobody adds anything, and no table is read
-        assert not list(limited.reference().find_all(exp.Table)) and not plan.charge.amount and not plan.charge.delta
+        assert not list(limited.inner().find_all(exp.Table)) and not plan.charge.amount and not plan.charge.delta
         vector = exp.select("1").where("false")
     return plan, select(tracked.relation).sql("duckdb"), tracked.person, vector.sql("duckdb")
 

@@ -290,3 +290,35 @@ def test_no_row_decides_whether_a_type_can_be_limited() -> None:
     policy = {"dataset": {"id": "t"}, "budget": {"epsilon": 1.0}, "tables": {"t": {"person": "person"}}}
     with pytest.raises(dpsql.Refused, match="setting_not_supported"):
         dpsql.connect(owner, policy=policy, ledger=":memory:")
+
+
+def test_keys_of_one_column_are_enforced_together() -> None:
+    """What is computed from a declared column never sees a value that is not declared: it might overflow, and so tell of it."""
+    owner = duckdb.connect()
+    owner.execute("CREATE TABLE t (id INTEGER, lvl INTEGER, team VARCHAR, on_ BOOLEAN)")
+    owner.execute("INSERT INTO t SELECT i, 1 + i % 3, 'a', i % 2 = 0 FROM range(300) r(i)")
+    owner.execute("INSERT INTO t VALUES (999, 1234567, 'secret', NULL)")
+    columns = {"lvl": {"in": [1, 2, 3]}, "team": {"in": ["a", "b"]}, "on_": {"in": [True]}}
+    known = {**policy("gdp", 3, 3), "tables": {"t": {"person": "id", "columns": columns}}}
+    with dpsql.connect(owner, policy=known, ledger=":memory:") as db:
+        for key in (
+            *("lvl, lvl * 700000000 > 5", "team, team = 'secret'", "team, team IS NULL", "team, coalesce(team, 'b')"),
+            *("on_", "on_, team", "lvl, id > lvl", "lvl, team, on_"),
+        ):
+            query = f"SELECT {key}, count(*) FROM t GROUP BY {key}"
+            plan = db.explain(query).plan
+            assert isinstance(plan, Plan) and plan.limits is not None
+            assert same(natively(owner, plan), by_sql(owner, plan), isinstance(plan.keys, PublicKeys)), key
+            db.sql(query)
+
+
+def test_what_is_remembered_tells_true_from_one() -> None:
+    owner = duckdb.connect()
+    owner.execute("CREATE TABLE t AS SELECT i AS id, i % 2 AS n, i % 2 = 0 AS b, i % 2 AS p FROM range(50) r(i)")
+    columns = {"n": {"in": [0, 1]}, "b": {"in": [False, True]}, "p": {"between": [0, 1]}}
+    for queries in itertools.permutations(["n, count(*)", "b, count(*)", "n > 0, count(*)", "b, avg(p)"]):
+        known = {**policy("gdp", 3, 3), "tables": {"t": {"person": "id", "columns": columns}}}
+        with dpsql.connect(owner, policy=known, ledger=":memory:") as db:
+            for query in queries:
+                plan = db.explain(f"SELECT {query} FROM t GROUP BY ALL").plan
+                assert isinstance(plan, Plan) and not plan.unknowns

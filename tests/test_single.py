@@ -92,6 +92,10 @@ NEITHER = [
     "SELECT count(*) FROM (SELECT id, age FROM people UNION ALL SELECT id, age FROM people)",
     "SELECT v.ward, count(DISTINCT v.id) FROM visits v LEFT JOIN people ON v.id = people.id GROUP BY v.ward",
     "SELECT team, count(DISTINCT v.id) FROM visits v LEFT JOIN people p ON v.id = p.id AND v.ward = 'w1' GROUP BY team",
+    # Behind an outer join the person's column is the person or NULL: two groups of one person, or four ...
+    "SELECT count(*) FROM (SELECT p.id, count(*) AS n FROM visits v LEFT JOIN people p ON v.id = p.id AND v.ward = 'w1' GROUP BY p.id)",
+    "SELECT count(*) FROM (SELECT DISTINCT p.id FROM visits v LEFT JOIN people p ON v.id = p.id AND v.ward = 'w1')",
+    "SELECT sum(least(n, 60)) FROM (SELECT p.id, count(*) AS n FROM visits v FULL JOIN people p ON v.id = p.id AND v.ward = 'w1' GROUP BY p.id)",
     "SELECT count(*) FROM people FULL JOIN visits ON people.id = visits.id",
 ]
 

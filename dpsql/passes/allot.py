@@ -103,7 +103,7 @@ def allot(
         else []
     )
     return Plan(
-        lambda: limited.reference().sql("duckdb", comments=False, copy=False),
+        limited.reference,
         frozenset(table.path for start in top for table in reached(start, catalog)),
         split.keys,
         split.summands,

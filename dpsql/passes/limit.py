@@ -50,9 +50,12 @@ class Limited:
     notes: tuple[str, ...]
     limits: Limits | None
 
-    def reference(self) -> exp.Select:
+    def inner(self) -> exp.Select:
         """The SQL form."""
         return query(self.split, self.max_rows, self.max_groups, self.in_groups, self.norm)
+
+    def reference(self) -> str:
+        return self.inner().sql("duckdb", comments=False, copy=False)
 
 
 def limit(split: Split, catalog: Catalog, norm: int) -> Limited:

@@ -223,7 +223,8 @@ def as_stored(split: Split, relation: Relation) -> Relation:
     axes = [axis for summand in split.summands for axis in summand.axes]
     keys = split.tracked.resolved.keys
     for key in keys if isinstance(split.keys, PublicKeys) else ():
-        if isinstance(key, Column) and not any(key.name in uses(axis.value) for axis in axes):
+        others = (*(axis.value for axis in axes), *(other for other in keys if other != key))
+        if isinstance(key, Column) and not any(key.name in uses(other) for other in others):
             relation = stored_as(relation, key.name, "domain")
     for value in {axis.value for axis in axes if isinstance(axis.value, Column)}:
         used = [axis for axis in axes if value.name in uses(axis.value)]

@@ -188,14 +188,14 @@ def with_null(values: Domain) -> Domain:
 
 def values_of(key: Expr, resolved: Resolved) -> Domain | None:
     """The values of an expression other than NULL, if the policy and the text say which there are."""
+    declared = column_of(key, resolved)
+    if declared is not None and declared.domain is not None:
+        return declared.domain
     if key.facts.type == BOOLEAN:
         return Domain((False, True))
     match key:
         case Literal(value, _):
             return Domain(() if value is None else (value,))
-        case Column():
-            declared = column_of(key, resolved)
-            return declared.domain if declared is not None else None
         case Call("CASE", arguments, _):
             parts: tuple[Expr, ...] = (*arguments[1::2], arguments[-1])
         case Call("coalesce", arguments, _):

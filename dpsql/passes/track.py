@@ -24,6 +24,7 @@ from dpsql.relations import (
     Values,
     Windowed,
     columns,
+    origin,
     sources,
 )
 
@@ -114,8 +115,8 @@ def locate(relation: Relation, catalog: Catalog) -> Located:
             leads = renamed(found.leads, names)
             if found.person is not None and not leads:
                 raise not_local("a GROUP BY, DISTINCT or aggregate in a subquery", "GROUP BY", found)
-            me = {column for lead in leads if lead.label == ME for column in lead.columns}
-            alone = found.person is not None and me >= {word for word, _ in keys}
+            me = {column for lead in found.leads if lead.label == ME for column in lead.columns}
+            alone = found.person is not None and all(is_person(found.relation, key, me) for _, key in keys)
             made_ = replace(relation, source=found.relation, person=found.person, alone=alone)
             return replace(found, relation=made_, leads=leads)
         case Windowed(source, added):
@@ -131,6 +132,12 @@ def locate(relation: Relation, catalog: Catalog) -> Located:
             raise AssertionError("owned twice")
         case _:
             assert_never(relation)
+
+
+def is_person(relation: Relation, key: Expr, me: set[str]) -> bool:
+    """Whether a column is the person in every row: behind an outer join it may be NULL in some."""
+    found = origin(relation, key.name) if isinstance(key, Column) and key.name in me else None
+    return found is not None and not found[1]
 
 
 def not_local(what: str, clause: str, found: Located) -> Refused:

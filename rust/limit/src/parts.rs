@@ -218,7 +218,8 @@ impl<const W: usize> Outgoing<W> {
                 continue;
             }
             let (part, number) = place_of(*person);
-            let mut record = [number << 36 | u64::from(*key) << 8 | 1; W];
+            let mut record = [0; W];
+            record[0] = number << 36 | u64::from(*key) << 8 | 1;
             for (word, column) in record[1..].iter_mut().zip(words) {
                 *word = column[row];
             }
@@ -264,5 +265,29 @@ impl<'a, const W: usize> Inbox<'a, W> {
             // Counted now, while nobody else gives: other threads may have found new keys since.
             part.merge(self.keys.count(), self.first, scratch);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Inbox, Outgoing, PERSONS, Scratch};
+    use crate::codes::Codes;
+    use crate::lock;
+
+    #[test]
+    fn memory_goes_by_pairs_whatever_a_person_is_called() {
+        let keys = Codes::new(0, false);
+        let inbox = Inbox::<8>::new(&keys, 1); // a record of five words has room for eight
+        let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
+        let persons = vec![PERSONS - 1; 1 << 14];
+        let words = vec![vec![3; persons.len()]; 4];
+        for _ in 0..20 {
+            let taken =
+                outgoing.take(&persons, &vec![0; persons.len()], &words, &inbox, &mut scratch);
+            assert!(taken.is_ok());
+        }
+        outgoing.finish(&inbox, &mut scratch);
+        let records: usize = inbox.parts.iter().map(|part| lock(part).records()).sum();
+        assert!(records < 1 << 15, "{records} records of 20 * 2^14 rows");
     }
 }

@@ -1,5 +1,7 @@
 //! One person's pairs of a key and what her rows add there: limited, and added to the totals of the keys.
 
+use std::cmp::Ordering;
+
 use arrow_array::ArrayRef;
 
 use crate::codes::compare;
@@ -23,6 +25,7 @@ pub struct Totals<'a> {
     sums: Vec<i128>,
     plain: bool, // whether someone within all limits adds the same with each of her rows
     rows: Vec<u32>, // of the person at hand, for each key; zero again when she is done
+    kept: Vec<(u64, u32)>, // the hashes of her groups, and their keys
     // Of a person who is not within the limits: for each key one more than the place of her pair, and zero if there is none.
     slots: Vec<u32>,
     pairs: Vec<Pair>,
@@ -76,6 +79,7 @@ impl<'a> Totals<'a> {
             once: limits.blocks.iter().any(|block| block.kind == Kind::Persons),
             plain: limits.blocks.iter().all(|block| block.kind == Kind::Rows),
             rows: vec![0; count],
+            kept: Vec::new(),
             sums: vec![0; width(limits) * count],
             slots: vec![0; count],
             pairs: Vec::new(),
@@ -95,33 +99,38 @@ impl<'a> Totals<'a> {
         }
     }
 
-    /// If she is within all limits, her rows are added as they are, one by one; else nothing.
+    /// If what she keeps of her groups is within the limits, its rows are added as they are, one by one; else nothing.
     fn add_plain<const W: usize>(&mut self, records: &[Record<W>]) -> bool {
         if records.len() >= 1 << 24 {
             return false; // below that she has fewer than 2^32 rows, and the square of that is a word
         }
-        let (mut size, mut groups) = (0_u64, 0_usize);
-        for record in records {
-            let (rows, before) = (rows_of(record), &mut self.rows[key_of(record)]);
-            groups += usize::from(*before == 0);
-            // (n + r)^2 = n^2 + r (2 n + r)
-            size +=
-                if self.limits.norm == 2 { rows * (2 * u64::from(*before) + rows) } else { rows };
-            *before += u32::try_from(rows).expect("it has 8 bits");
-        }
-        let within = u128::from(size) <= self.within
-            && (!self.limits.private || groups <= self.limits.max_groups);
-        let (width, first) = (width(self.limits), 1 + usize::from(self.limits.private));
+        let private = self.limits.private;
+        self.kept.clear();
         for record in records {
             let key = key_of(record);
-            let new = std::mem::take(&mut self.rows[key]) != 0;
-            if !within {
+            let rows = &mut self.rows[key];
+            if *rows == 0 {
+                let hash = if private { record[W.min(2) - 1] } else { 0 };
+                self.kept.push((hash, u32::try_from(key).expect("it has 28 bits")));
+            }
+            *rows += u32::try_from(rows_of(record)).expect("it has 8 bits");
+        }
+        if private && self.kept.len() > self.limits.max_groups {
+            self.kept.select_nth_unstable_by(self.limits.max_groups, first_of(self.keys));
+            for (_, key) in self.kept.drain(self.limits.max_groups..) {
+                self.rows[key as usize] = 0;
+            }
+        }
+        let power = |rows: u32| u64::from(rows).pow(self.limits.norm);
+        let size: u64 = self.kept.iter().map(|(_, key)| power(self.rows[*key as usize])).sum();
+        let within = u128::from(size) <= self.within;
+        let (width, first) = (width(self.limits), 1 + usize::from(private));
+        for record in if within { records } else { &[] } {
+            let key = key_of(record);
+            if self.rows[key] == 0 {
                 continue;
             }
-            let mut sums = self.sums[key * width..].iter_mut();
-            if self.limits.private {
-                *sums.next().expect("persons are counted") += i128::from(new);
-            }
+            let sums = &mut self.sums[key * width + usize::from(private)..];
             for (column, sum) in self.columns.iter().zip(sums) {
                 let word = |i: usize| record[(first + i).min(W - 1)];
                 let value = match column.source {
@@ -134,16 +143,21 @@ impl<'a> Totals<'a> {
                 *sum += i128::try_from(cell).expect("it is far below 2^127");
             }
         }
+        for (_, key) in &self.kept {
+            self.rows[*key as usize] = 0;
+            if private && within {
+                self.sums[*key as usize * width] += 1;
+            }
+        }
         within
     }
 
     fn add_limited<const W: usize>(&mut self, records: &[Record<W>]) {
         self.gather(records);
         if self.limits.private && self.pairs.len() > self.limits.max_groups {
-            let (keys, most) = (self.keys, self.limits.max_groups);
+            let (order, most) = (first_of(self.keys), self.limits.max_groups);
             self.pairs.select_nth_unstable_by(most, |left, right| {
-                let order = left.hash.cmp(&right.hash);
-                order.then_with(|| compare(keys, left.key as usize, right.key as usize))
+                order(&(left.hash, left.key), &(right.hash, right.key))
             });
             self.pairs.truncate(most);
         }
@@ -223,6 +237,14 @@ impl<'a> Totals<'a> {
                 self.groups[column.block] = there.count() as u128;
             }
         }
+    }
+}
+
+/// The order in which groups are kept: by hash, then by key.
+fn first_of(keys: &[ArrayRef]) -> impl Fn(&(u64, u32), &(u64, u32)) -> Ordering + '_ {
+    move |left, right| {
+        let order = left.0.cmp(&right.0);
+        order.then_with(|| compare(keys, left.1 as usize, right.1 as usize))
     }
 }
 
