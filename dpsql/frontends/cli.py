@@ -457,7 +457,8 @@ def prepare(db: Path, policy: str | None) -> None:
 
     declared = read_policy(policy if policy is not None else db.with_suffix(".policy.toml"))
     target = write(db, declared, lambda text: click.echo(text, err=True))
-    click.echo(f"{target} is used in the place of {db} from now on", err=True)
+    click.echo(f"used in the place of {db} from now on, until that changes:", err=True)
+    click.echo(target)
 
 
 @cli.command()
