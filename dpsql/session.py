@@ -194,7 +194,8 @@ class Session:
             return self._told(command, query, parameters, epsilon, delta)
         self._may("ask")
         plan = self._plan(query, epsilon, delta, parameters, weights)
-        if query_id is not None and (known := self._answered(plan, query, query_id)):
+        mark = fingerprint(plan, query_id, parameters) if query_id is not None else ""
+        if query_id is not None and (known := self._answered(plan, query, query_id, mark)):
             return known
         with self._backend.snapshot() as snapshot:
             if snapshot.texts(self._schemas) != self._texts:
@@ -206,7 +207,7 @@ class Session:
             try:
                 # What releases nothing about anyone has nothing to be charged for.
                 run = self._ledger.reserve(plan, query, self._analyst, query_id) if plan.sampled else None
-                answer = self._answer(plan, snapshot, run, query_id)
+                answer = self._answer(plan, snapshot, run, mark)
             except KeyboardInterrupt:
                 interrupted = True
             # Raised here, so that the exception has neither a cause nor a context.
@@ -219,7 +220,7 @@ class Session:
         return answer
 
     def _answer(
-        self, plan: Plan | Program, snapshot: Snapshot, run: str | None, query_id: str | None
+        self, plan: Plan | Program, snapshot: Snapshot, run: str | None, mark: str
     ) -> Answer | Unfinished | None:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
         try:
@@ -232,13 +233,11 @@ class Session:
                     return None
                 chosen, table, rungs = released
                 answers.append(self._finisher().finish(chosen, table, self._loss(part)))
-                kept.append([rungs, answers[-1].stored() if query_id else ""])
+                kept.append([rungs, answers[-1].stored() if mark else ""])
                 drawn += chosen.drawn if rungs or part.waits else []
             answer = self._whole(plan, answers, tables, self._loss(plan))
             if run is not None:
-                self._ledger.settle(
-                    run, json.dumps([fingerprint(plan, query_id), kept]) if query_id else "", tuple(drawn)
-                )
+                self._ledger.settle(run, json.dumps([mark, kept]) if mark else "", tuple(drawn))
         except Unfinished as error:  # nothing but releases was read there
             return error
         except Exception:
@@ -287,15 +286,15 @@ class Session:
             return answers[0]
         return self._finisher().combine(plan, answers, tables, loss)
 
-    def _answered(self, plan: Plan | Program, query: str, query_id: str) -> Answer | None:
+    def _answered(self, plan: Plan | Program, query: str, query_id: str, mark: str) -> Answer | None:
         """The answer that the ledger keeps under this id, byte for byte: post-processing of what was released then."""
         if not isinstance(query_id, str) or not 0 < len(query_id) <= 200 or not encodable(query_id):
             raise Refused("query_id_invalid", "a query's id is a text of 1 to 200 characters", "Pass a UUID.")
         stored = self._ledger.answered(query_id, plan, query, self._analyst)
         if not stored:
             return None
-        mark, kept = json.loads(stored)
-        if mark != fingerprint(plan, query_id):
+        known, kept = json.loads(stored)
+        if mark != known:
             raise Refused("query_differs", f"query {query_id!r} had other parameters", "Ask under another id.")
         answers: list[Answer] = []
         with self._backend.snapshot() as snapshot:
@@ -492,9 +491,15 @@ def usable(value: object) -> bool:
     return 0 < value < 1e300 if isinstance(value, int) else math.isfinite(value) and value > 0
 
 
-def fingerprint(plan: Plan | Program, query_id: str) -> str:
-    """Tells plans apart that differ only in the values of their parameters, which the ledger does not keep."""
-    return hashlib.sha256(json.dumps([query_id, *written(plan)]).encode()).hexdigest()
+def fingerprint(plan: Plan | Program, query_id: str, parameters: object) -> str:
+    """Tells questions apart that differ only in the values of their parameters, which the ledger does not keep.
+
+    The same for all forms of the limits, so that a query is charged once also where the data is prepared between two tries.
+    """
+    given = parameters.items() if isinstance(parameters, Mapping) else enumerate(parameters or ())  # type: ignore[arg-type]
+    values = sorted((str(name), type(value).__name__, repr(value)) for name, value in given)
+    outers = [plan.outer, *(part.outer for part in plan.parts), *(str(part.charge.amount) for part in plan.parts)]
+    return hashlib.sha256(json.dumps([query_id, values, outers]).encode()).hexdigest()
 
 
 def written(plan: Plan | Program) -> tuple[str, ...]:

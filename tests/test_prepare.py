@@ -150,7 +150,7 @@ def test_a_row_of_two_persons_is_not_prepared(shop: Path) -> None:
     with duckdb.connect(str(shop)) as owner:
         owner.execute("INSERT INTO orders SELECT * REPLACE ('name 1' AS buyer) FROM orders WHERE id = 3")
     for policy in (POLICY, {**POLICY, "tables": {**POLICY["tables"], "orders": without_key()}}):
-        with pytest.raises(dpsql.Refused, match="cannot_prepare"):
+        with pytest.raises(dpsql.Refused, match=r"cannot_prepare: item: a row finds more than one person"):
             prepare(shop, read_policy(policy))
     assert sorted(file.name for file in shop.parent.iterdir()) == ["shop.duckdb"]
 
@@ -164,8 +164,64 @@ def test_the_command(shop: Path, tmp_path: Path) -> None:
     lines = ["[budget]", "epsilon = 9.0", "[tables.buyer]", 'person = "name"']
     policy.write_text("\n".join(lines))
     run = CliRunner().invoke(cli, ["prepare", str(shop)])
-    assert run.exit_code == 0 and "preparing buyer" in run.output and (tmp_path / "shop.prepared").exists()
+    assert run.exit_code == 0 and "preparing buyer" in run.output and run.stdout == f"{shop}.prepared\n"
     answered = CliRunner().invoke(cli, ["sql", str(shop), "SELECT count(*) FROM buyer", "--epsilon", "1", "--json"])
     assert answered.exit_code == 0, answered.output
     assert json.loads(answered.stdout)
     assert CliRunner().invoke(cli, ["prepare", str(tmp_path / "none.duckdb"), "--policy", str(policy)]).exit_code == 3
+
+
+def test_the_copy_is_as_private_as_the_database(shop: Path) -> None:
+    shop.chmod(0o600)
+    assert prepare(shop, read_policy(POLICY)).stat().st_mode & 0o777 == 0o600
+
+
+def test_links_are_followed(shop: Path, tmp_path: Path) -> None:
+    """The engine keeps the log beside the file itself, not beside the link."""
+    link = tmp_path / "elsewhere" / "other.duckdb"
+    link.parent.mkdir()
+    link.symlink_to(shop)
+    assert prepare(link, read_policy(POLICY)) == Path(f"{shop}.prepared")
+    with dpsql.connect(link, policy=POLICY, ledger=":memory:") as db:
+        assert explained(db, QUERIES[0]).limits.sums  # type: ignore[union-attr]
+        db.sql(QUERIES[0])
+        Path(f"{shop}.wal").write_bytes(b"a log that someone has left")
+        with pytest.raises(dpsql.Refused, match="data_changed"):
+            db.sql(QUERIES[0])
+
+
+def test_a_copy_under_another_name_is_not_used(shop: Path) -> None:
+    """The engine would call it otherwise than the plans do, and all would fail and be charged."""
+    target = prepare(shop, read_policy(POLICY))
+    other = shop.rename(shop.with_name("other.duckdb"))
+    target.rename(f"{other}.prepared")
+    with dpsql.connect(other, policy=POLICY, ledger=":memory:") as db:
+        assert not explained(db, QUERIES[0]).limits.sums  # type: ignore[union-attr]
+        db.sql(QUERIES[0])
+
+
+def test_nothing_else_is_overwritten(shop: Path) -> None:
+    Path(f"{shop}.prepared").write_text("something else")
+    with pytest.raises(dpsql.Refused, match="in the way"):
+        prepare(shop, read_policy(POLICY))
+    copy = shop.rename(shop.with_name("shop.prepared"))
+    for act in (
+        lambda: prepare(copy, read_policy(POLICY)),
+        lambda: dpsql.connect(copy, policy=POLICY, ledger=":memory:"),
+    ):
+        with pytest.raises(dpsql.Refused, match="database_is_a_copy"):
+            act()
+
+
+def test_the_price_does_not_change(shop: Path, tmp_path: Path) -> None:
+    """Neither the noise nor the charge; and a query is charged once, whether or not the data is prepared between two tries."""
+    ledger = tmp_path / "shop.ledger"
+    with dpsql.connect(shop, policy=POLICY, ledger=ledger) as db:
+        before = {query: explained(db, query) for query in QUERIES}
+        first = db.sql(QUERIES[0], query_id="one").fetchall()
+    prepare(shop, read_policy(POLICY))
+    with dpsql.connect(shop, policy=POLICY, ledger=ledger) as db:
+        for query, plan in before.items():
+            after = explained(db, query)
+            assert (after.charge, after.max_rows, after.noises) == (plan.charge, plan.max_rows, plan.noises)
+        assert db.sql(QUERIES[0], query_id="one").fetchall() == first and len(db.history) == 1

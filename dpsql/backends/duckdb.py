@@ -73,12 +73,10 @@ class DuckDB:
         schemas: Mapping[str, Schema] | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """`ours`: a connection that nobody else uses, or a file that nobody writes: then its `schemas` are known. `check`
-        refuses a statement before any row is read."""
-        self._path = None if isinstance(database, duckdb.DuckDBPyConnection) else Path(str(database))
+        """`ours`: a connection that nobody else uses; its `schemas`, if nobody can change them. `check` refuses a statement
+        before any row is read."""
         self._owner = database if isinstance(database, duckdb.DuckDBPyConnection) else None
-        if self._path is not None and ours:
-            self._owner = duckdb.connect(str(self._path), read_only=True, config=CONFIG)
+        self._path = None if self._owner is not None else Path(str(database))
         self._ours, self._schemas, self._check = ours, schemas, check
 
     def close(self) -> None:

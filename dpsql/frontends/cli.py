@@ -441,12 +441,12 @@ def verify(db: str, policy: str | None, record: Path | None) -> None:
 @click.argument("db", type=click.Path(path_type=Path))
 @click.option("--policy", type=click.Path(), help="The policy. [default: DB with the ending .policy.toml]")
 def prepare(db: Path, policy: str | None) -> None:
-    """Write a copy of DB's tables in which limits are cheap, beside it, as DB with the ending .prepared.
+    """Write a copy of DB's tables in which limits are cheap, beside it, as DB.prepared.
 
     For the owner of the data. Rows lie together by person, so that queries limit only the few persons who have many. The copy
-    is used in the place of DB by whoever opens DB from then on, until DB or the persons and keys of the policy change; it
-    has all rows of the policy's tables, so protect it as you protect DB. Prepare again after each change; delete the copy if
-    you do not want it any more.
+    is used in the place of DB by whoever opens DB from then on, until DB or the persons and keys of the policy change. It
+    has all rows of the policy's tables and the permissions of DB. Prepare again after each change; delete the copy if you do
+    not want it any more.
 
     \b
     Example:
