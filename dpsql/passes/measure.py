@@ -79,8 +79,19 @@ def inputs(block: int) -> tuple[str, str]:
     return f"x{block}", f"y{block}"
 
 
+def whole_value(axis: Axis) -> Expr | None:
+    """The row's value in steps from `low` as a whole number that may still be anything, where it is one."""
+    facts = axis.value.facts
+    if not axis.degree or axis.step != 1 or facts.type.kind != "INTEGER" or (axis.low and not facts.declared):
+        return None
+    value = algebra.call("-", axis.value, algebra.constant(axis.low)) if axis.low else axis.value
+    return value if value.facts.type != HUGEINT else None
+
+
 def row_value(axis: Axis) -> exp.Expr:
-    """The row's value in steps from `low`, as a DOUBLE that may still be anything; for degree 0, the value itself."""
+    """The row's value in steps from `low`: a whole number, or a DOUBLE that may still be anything; for degree 0, the value itself."""
+    if (exact := whole_value(axis)) is not None:
+        return total(exact)
     value = total(axis.value)
     if not axis.degree:
         return value
@@ -102,9 +113,13 @@ def grid_value(axis: Axis, column: str, type_: Type) -> exp.Expr:
     x = name(column)
     if not axis.degree:
         return x
-    arms = [
-        (exp.Between(this=x, low=number(0), high=number(axis.grid)), cast(x.copy(), DOUBLE, type_)),
-        (exp.Anonymous(this="isnan", expressions=[x.copy()]), exp.Null()),
+    exact = whole_value(axis)
+    arms: list[tuple[exp.Expr, exp.Expr]] = [
+        (
+            exp.Between(this=x, low=number(0), high=number(axis.grid)),
+            cast(x.copy(), exact.facts.type if exact is not None else DOUBLE, type_),
+        ),
+        *([(exp.Anonymous(this="isnan", expressions=[x.copy()]), exp.Null())] if exact is None else []),
         (exp.GT(this=x.copy(), expression=number(axis.grid)), number(axis.grid)),
         (exp.LT(this=x.copy(), expression=number(0)), number(0)),
     ]

@@ -1,7 +1,10 @@
 //! What rows add to each column, in words.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float64Type, UInt32Type};
+use arrow_array::types::{
+    ArrowPrimitiveType, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
+    UInt16Type, UInt32Type, UInt64Type,
+};
 use arrow_array::{Array, ArrayRef, new_empty_array};
 use arrow_schema::{DataType, FieldRef};
 
@@ -116,25 +119,47 @@ impl<'a> Measures<'a> {
     }
 }
 
-/// The values of an axis: NULL and NaN are missing, all others are clipped.
+/// The values of an axis, doubles or whole numbers: NULL and NaN are missing, all others are clipped.
 fn on_grid(axis: Axis, column: &ArrayRef) -> Result<Vec<u64>, Error> {
     if axis.degree == 0 {
         let there = column.as_boolean_opt().filter(|there| there.null_count() == 0);
         let there = there.ok_or(Error::Type)?.values();
         return Ok(there.iter().map(|there| if there { 1 } else { MISSING }).collect());
     }
-    let values = column.as_primitive_opt::<Float64Type>().ok_or(Error::Type)?;
     if axis.grid > FINEST {
         return Err(Error::Columns);
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it saturates at both ends
-    let clip = |x: f64| if x.is_nan() { MISSING } else { (x as u64).min(axis.grid) };
-    let mut found: Vec<u64> = values.values().iter().map(|x| clip(*x)).collect();
-    if let Some(nulls) = values.nulls() {
+    let near = |x: f64| if x.is_nan() { MISSING } else { (x as u64).min(axis.grid) };
+    let mut found = match column.data_type() {
+        DataType::Float64 => clipped::<Float64Type>(column, near),
+        DataType::Int8 => wholes::<Int8Type>(column, axis.grid),
+        DataType::Int16 => wholes::<Int16Type>(column, axis.grid),
+        DataType::Int32 => wholes::<Int32Type>(column, axis.grid),
+        DataType::Int64 => wholes::<Int64Type>(column, axis.grid),
+        DataType::UInt8 => wholes::<UInt8Type>(column, axis.grid),
+        DataType::UInt16 => wholes::<UInt16Type>(column, axis.grid),
+        DataType::UInt32 => wholes::<UInt32Type>(column, axis.grid),
+        DataType::UInt64 => wholes::<UInt64Type>(column, axis.grid),
+        _ => return Err(Error::Type),
+    };
+    if let Some(nulls) = column.nulls() {
         let absent = found.iter_mut().zip(nulls.iter()).filter(|(_, there)| !there);
         absent.for_each(|(value, _)| *value = MISSING);
     }
     Ok(found)
+}
+
+fn clipped<T: ArrowPrimitiveType>(column: &ArrayRef, clip: impl Fn(T::Native) -> u64) -> Vec<u64> {
+    column.as_primitive::<T>().values().iter().map(|x| clip(*x)).collect()
+}
+
+/// Whole numbers in 0 ..= grid: what is no u64 is negative.
+fn wholes<T: ArrowPrimitiveType>(column: &ArrayRef, grid: u64) -> Vec<u64>
+where
+    u64: TryFrom<T::Native>,
+{
+    clipped::<T>(column, |x| u64::try_from(x).unwrap_or(0).min(grid))
 }
 
 /// What each row adds to one column of a block: zero where a value is missing.
