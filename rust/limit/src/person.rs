@@ -23,7 +23,8 @@ pub struct Totals<'a> {
     within: u128,      // the size up to which nothing is scaled
     once: bool,        // whether there are blocks of persons
     sums: Vec<i128>,
-    plain: bool, // whether someone within all limits adds the same with each of her rows
+    linear: bool, // whether someone within all limits adds the same with each of her rows
+    plain: Vec<u128>, // what those add to each column of each key, before factors
     rows: Vec<u32>, // of the person at hand, for each key; zero again when she is done
     kept: Vec<(u64, u32)>, // the hashes of her groups, and their keys
     // Of a person who is not within the limits: for each key one more than the place of her pair, and zero if there is none.
@@ -64,20 +65,23 @@ impl<'a> Totals<'a> {
             }
         }
         let columns = measures.sources().into_iter().zip(factors);
-        let columns = columns.map(|(source, (block, factor))| Column {
-            source,
-            block,
-            factor,
-            most: factor * limits.max_rows,
-        });
+        let columns: Vec<_> = columns
+            .map(|(source, (block, factor))| Column {
+                source,
+                block,
+                factor,
+                most: factor * limits.max_rows,
+            })
+            .collect();
         Self {
             limits,
             keys,
-            columns: columns.collect(),
+            plain: vec![0; count * columns.len()],
+            columns,
             packed,
             within: limits.max_rows.pow(limits.norm),
             once: limits.blocks.iter().any(|block| block.kind == Kind::Persons),
-            plain: limits.blocks.iter().all(|block| block.kind == Kind::Rows),
+            linear: limits.blocks.iter().all(|block| block.kind == Kind::Rows),
             rows: vec![0; count],
             kept: Vec::new(),
             sums: vec![0; width(limits) * count],
@@ -88,13 +92,21 @@ impl<'a> Totals<'a> {
         }
     }
 
-    pub fn sums(self) -> Vec<i128> {
+    pub fn sums(mut self) -> Vec<i128> {
+        let (width, columns) = (width(self.limits), self.columns.len());
+        let first = usize::from(self.limits.private);
+        for (key, plain) in self.plain.chunks_exact(columns.max(1)).enumerate() {
+            let sums = &mut self.sums[key * width + first..];
+            for ((column, plain), sum) in self.columns.iter().zip(plain).zip(sums) {
+                *sum += i128::try_from(plain * column.factor).expect("it is far below 2^127");
+            }
+        }
         self.sums
     }
 
     /// Adds all records of one person.
     pub fn add<const W: usize>(&mut self, records: &[Record<W>]) {
-        if !(self.plain && self.add_plain(records)) {
+        if !(self.linear && self.add_plain(records)) {
             self.add_limited(records);
         }
     }
@@ -105,32 +117,17 @@ impl<'a> Totals<'a> {
             return false; // below that she has fewer than 2^32 rows, and the square of that is a word
         }
         let private = self.limits.private;
-        self.kept.clear();
+        let size = if private { self.keep(records) } else { self.count(records) };
+        let within = u128::from(size) <= self.within;
+        let (columns, first) = (self.columns.len(), 1 + usize::from(private));
         for record in records {
             let key = key_of(record);
-            let rows = &mut self.rows[key];
-            if *rows == 0 {
-                let hash = if private { record[W.min(2) - 1] } else { 0 };
-                self.kept.push((hash, u32::try_from(key).expect("it has 28 bits")));
-            }
-            *rows += u32::try_from(rows_of(record)).expect("it has 8 bits");
-        }
-        if private && self.kept.len() > self.limits.max_groups {
-            self.kept.select_nth_unstable_by(self.limits.max_groups, first_of(self.keys));
-            for (_, key) in self.kept.drain(self.limits.max_groups..) {
-                self.rows[key as usize] = 0;
-            }
-        }
-        let power = |rows: u32| u64::from(rows).pow(self.limits.norm);
-        let size: u64 = self.kept.iter().map(|(_, key)| power(self.rows[*key as usize])).sum();
-        let within = u128::from(size) <= self.within;
-        let (width, first) = (width(self.limits), 1 + usize::from(private));
-        for record in if within { records } else { &[] } {
-            let key = key_of(record);
-            if self.rows[key] == 0 {
+            // What she does not keep has no rows any more; and what she has is zero again for the next one.
+            let rows = if private { self.rows[key] } else { std::mem::take(&mut self.rows[key]) };
+            if !within || (private && rows == 0) {
                 continue;
             }
-            let sums = &mut self.sums[key * width + usize::from(private)..];
+            let sums = &mut self.plain[key * columns..(key + 1) * columns];
             for (column, sum) in self.columns.iter().zip(sums) {
                 let word = |i: usize| record[(first + i).min(W - 1)];
                 let value = match column.source {
@@ -139,17 +136,50 @@ impl<'a> Totals<'a> {
                     Source::Above(i) => unpacked(word(i)).0,
                     Source::Below(i, grid) => below(unpacked(word(i)), grid),
                 };
-                let cell = u128::from(value) * column.factor;
-                *sum += i128::try_from(cell).expect("it is far below 2^127");
+                *sum += u128::from(value);
             }
         }
-        for (_, key) in &self.kept {
-            self.rows[*key as usize] = 0;
-            if private && within {
-                self.sums[*key as usize * width] += 1;
+        for (_, key) in self.kept.drain(..) {
+            self.rows[key as usize] = 0;
+            if within {
+                self.sums[key as usize * width(self.limits)] += 1;
             }
         }
         within
+    }
+
+    /// Counts her rows for each key, and gives the power of their norm.
+    fn count<const W: usize>(&mut self, records: &[Record<W>]) -> u64 {
+        let mut size = 0;
+        for record in records {
+            let (rows, before) = (rows_of(record), &mut self.rows[key_of(record)]);
+            // (n + r)^2 = n^2 + r (2 n + r)
+            size +=
+                if self.limits.norm == 2 { rows * (2 * u64::from(*before) + rows) } else { rows };
+            *before += u32::try_from(rows).expect("it has 8 bits");
+        }
+        size
+    }
+
+    /// The same for the private keys that she keeps, which are in `kept`; those that she does not keep have no rows then.
+    fn keep<const W: usize>(&mut self, records: &[Record<W>]) -> u64 {
+        for record in records {
+            let key = key_of(record);
+            let rows = &mut self.rows[key];
+            if *rows == 0 {
+                let hash = record[W.min(2) - 1];
+                self.kept.push((hash, u32::try_from(key).expect("it has 28 bits")));
+            }
+            *rows += u32::try_from(rows_of(record)).expect("it has 8 bits");
+        }
+        if self.kept.len() > self.limits.max_groups {
+            self.kept.select_nth_unstable_by(self.limits.max_groups, first_of(self.keys));
+            for (_, key) in self.kept.drain(self.limits.max_groups..) {
+                self.rows[key as usize] = 0;
+            }
+        }
+        let power = |rows: u32| u64::from(rows).pow(self.limits.norm);
+        self.kept.iter().map(|(_, key)| power(self.rows[*key as usize])).sum()
     }
 
     fn add_limited<const W: usize>(&mut self, records: &[Record<W>]) {
