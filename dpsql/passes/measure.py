@@ -9,7 +9,7 @@ from functools import reduce
 from sqlglot import exp
 
 from dpsql import algebra
-from dpsql.algebra import Expr, identifier, name, total
+from dpsql.algebra import Column, Expr, identifier, name, total
 from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Type
 from dpsql.functions import cast, to_type
 from dpsql.passes.split import Split, domain_of
@@ -79,13 +79,11 @@ def inputs(block: int) -> tuple[str, str]:
     return f"x{block}", f"y{block}"
 
 
-def whole_value(axis: Axis) -> Expr | None:
-    """The row's value in steps from `low` as a whole number that may still be anything, where it is one."""
-    facts = axis.value.facts
-    if not axis.degree or axis.step != 1 or facts.type.kind != "INTEGER" or (axis.low and not facts.declared):
-        return None
-    value = algebra.call("-", axis.value, algebra.constant(axis.low)) if axis.low else axis.value
-    return value if value.facts.type != HUGEINT else None
+def whole_value(axis: Axis) -> Column | None:
+    """The row's value if it is stored as a whole number and counts in steps of one from zero. It may still be anything."""
+    value, type_ = axis.value, axis.value.facts.type
+    whole = type_.kind == "INTEGER" and type_ != HUGEINT and axis.degree and axis.step == 1 and not axis.low
+    return value if whole and isinstance(value, Column) and value.facts.stored else None
 
 
 def row_value(axis: Axis) -> exp.Expr:
