@@ -20,22 +20,7 @@ from typing import Literal, assert_never
 from sqlglot import exp
 
 from dpsql.algebra import Column, Expr, identifier, literal, name, total
-from dpsql.catalog import (
-    BIGINT,
-    BOOLEAN,
-    CODE,
-    DOUBLE,
-    HUGEINT,
-    PERSON,
-    ROWS,
-    VARCHAR,
-    Domain,
-    Reference,
-    Table,
-    Type,
-    Value,
-    fold,
-)
+from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, ROWS, VARCHAR, Domain, Reference, Table, Type, Value, fold
 from dpsql.catalog import Column as Stored
 from dpsql.errors import Refused
 from dpsql.functions import Facts, cast, element, holds, mismatch, paren, since
@@ -60,15 +45,17 @@ class Owned:
 
     Local: a row is p's if its person column is p, or if it references a row that is p's. The joins look only at the
     row and at the rows that it references, all of them p's; a row that reaches two persons is a copy for each, and
-    one that reaches none, or NULL, is left out. So with the public tables alone nothing is left. Tables that were prepared
-    have the person in each row, and `prepare` has seen that there is no more than one. There `coded` gives a number for
-    her, by which persons can only be told apart, and `few` or `many` leaves only persons with at most, or more than, so many rows.
+    one that reaches none, or NULL, is left out. So with the public tables alone nothing is left.
+
+    Tables that were prepared have the person in each row, and `prepare` has seen that there is no more than one. There she
+    may be `read`: as PERSON, or as CODE, a number by which persons can only be told apart; and `few` or `many` leaves only
+    persons with at most, or more than, so many rows in the table.
     """
 
     scan: Scan
     path: tuple[tuple[Table, Reference], ...]
     root: Table
-    coded: bool = False
+    read: str = ""
     few: int | None = None
     many: int | None = None
 
@@ -401,12 +388,12 @@ def select(relation: Relation) -> exp.Query:
             return exp.select(
                 *(found or [exp.Boolean(this=True).as_(f"{alias}.", quoted=True, copy=False)]), copy=False
             ).from_(base(table), copy=False)
-        case Owned(scan, path, root, coded, few, many):
+        case Owned(scan, path, root, read, few, many):
             rows = select(scan)
             assert isinstance(rows, exp.Select)
-            if not scan.table.prepared:
+            if not read:
                 return attribute(rows, scan.table, path, root, relation.person)
-            who, count = name(CODE if coded else PERSON, "t"), name(ROWS, "t")
+            who, count = name(read, "t"), name(ROWS, "t")
             conditions: list[exp.Expr] = [exp.Not(this=paren(exp.Is(this=who, expression=exp.Null())))]
             conditions += [exp.LTE(this=count, expression=exp.Literal.number(few))] if few is not None else []
             conditions += [exp.GT(this=count, expression=exp.Literal.number(many))] if many is not None else []

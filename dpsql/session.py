@@ -194,7 +194,7 @@ class Session:
             return self._told(command, query, parameters, epsilon, delta)
         self._may("ask")
         plan = self._plan(query, epsilon, delta, parameters, weights)
-        mark = fingerprint(plan, query_id, parameters) if query_id is not None else ""
+        mark = fingerprint(plan, query_id) if query_id is not None else ""
         if query_id is not None and (known := self._answered(plan, query, query_id, mark)):
             return known
         with self._backend.snapshot() as snapshot:
@@ -491,22 +491,24 @@ def usable(value: object) -> bool:
     return 0 < value < 1e300 if isinstance(value, int) else math.isfinite(value) and value > 0
 
 
-def fingerprint(plan: Plan | Program, query_id: str, parameters: object) -> str:
-    """Tells questions apart that differ only in the values of their parameters, which the ledger does not keep.
+def fingerprint(plan: Plan | Program, query_id: str) -> str:
+    """Tells plans apart that differ only in the values of their parameters, which the ledger does not keep.
 
-    The same for all forms of the limits, so that a query is charged once also where the data is prepared between two tries.
+    By the SQL form, which is the same whether or not the data is prepared: a query is charged once also where that changes.
     """
-    given = parameters.items() if isinstance(parameters, Mapping) else enumerate(parameters or ())  # type: ignore[arg-type]
-    values = sorted((str(name), type(value).__name__, repr(value)) for name, value in given)
-    outers = [plan.outer, *(part.outer for part in plan.parts), *(str(part.charge.amount) for part in plan.parts)]
-    return hashlib.sha256(json.dumps([query_id, values, outers]).encode()).hexdigest()
+    texts = [query_id, *(part.inner for part in plan.parts), *beside(plan)]
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+def beside(plan: Plan | Program) -> tuple[str, ...]:
+    """All SQL of a plan but for the exact queries."""
+    reads = (read.query for part in plan.parts for read in (*part.waits, *part.reads))
+    return (plan.outer, *(text for part in plan.parts for text in (part.outer, part.climb)), *reads)
 
 
 def written(plan: Plan | Program) -> tuple[str, ...]:
     """All SQL that a plan would run."""
-    parts = plan.parts
-    reads = (read.query for part in parts for read in (*part.waits, *part.reads))
-    return (plan.outer, *(text for part in parts for text in (*part.exact, part.outer, part.climb)), *reads)
+    return (*(text for part in plan.parts for text in part.exact), *beside(plan))
 
 
 def shares(weights: Sequence[float] | None) -> tuple[Fraction, ...] | None:

@@ -9,6 +9,7 @@ import duckdb
 import pytest
 from forms import by_sql, natively, same
 
+import dpsql
 from dpsql.backends.duckdb import DuckDB
 from dpsql.catalog import Catalog, build, read_policy
 from dpsql.compile import release
@@ -115,3 +116,15 @@ def test_what_is_not_known_is_limited(query: str) -> None:
     assert made.limits is None or (made.limits.rows and not made.limits.sums)
     if made.limits is not None:
         assert same(natively(database(), made), by_sql(database(), made), isinstance(made.keys, PublicKeys))
+
+
+def test_a_constraint_that_is_lost_is_noticed() -> None:
+    """The noise is for one row of each person: a session that began with the constraint must not go on without it."""
+    owner = duckdb.connect()
+    owner.execute("CREATE TABLE people (id INTEGER PRIMARY KEY, age INTEGER)")
+    policy = {**POLICY, "tables": {"people": {"person": "id"}}}
+    with dpsql.connect(owner, policy=policy, ledger=":memory:") as db:
+        db.sql("SELECT count(*) FROM people")
+        owner.execute("CREATE TABLE others AS FROM people; DROP TABLE people; ALTER TABLE others RENAME TO people")
+        with pytest.raises(dpsql.Refused, match="schema_changed"):
+            db.sql("SELECT count(*) FROM people")

@@ -31,8 +31,8 @@ from dpsql.passes.measure import (
     total_of,
     with_steps,
 )
-from dpsql.passes.native import natively, same_group
-from dpsql.passes.single import single
+from dpsql.passes.native import natively
+from dpsql.passes.single import same_group, single
 from dpsql.passes.split import Split
 from dpsql.plan import Limits, PrivateKeys, PublicKeys, Unknown
 from dpsql.relations import steady

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from sqlglot import exp
 
 from dpsql.algebra import Column, identifier, name, total
-from dpsql.catalog import DOUBLE, VARCHAR, fold, quoted
+from dpsql.catalog import CODE, DOUBLE, PERSON, VARCHAR, fold, quoted
 from dpsql.functions import to_type
 from dpsql.passes.measure import (
     grids,
@@ -26,10 +26,10 @@ from dpsql.passes.measure import (
     times,
     with_steps,
 )
-from dpsql.passes.single import bounding, settled, single, uses
+from dpsql.passes.single import bounding, same_group, single, uses
 from dpsql.passes.split import Split
 from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, numbered, text_of_keys
-from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Windowed, sources
+from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Unnest, Windowed, sources
 
 WIDEST = 36  # columns of the native form
 FINEST = 2**53  # grids of it
@@ -96,7 +96,7 @@ def parted(split: Split, max_rows: int) -> tuple[exp.Select | None, exp.Select |
     In a prepared table it is known how many rows each person has. Those with few are within the limits whatever is asked of
     them, since no relation that the table bounds has more rows of hers; only the others are limited.
     """
-    relation, kinds = split.tracked.relation, {s.kind for s in split.summands}
+    relation, kinds = mapped(split.tracked.relation, read), {s.kind for s in split.summands}
     if single(relation):
         return None, unlimited(split, relation, one=True)
     if kinds <= {"persons"} and same_group(split):
@@ -104,27 +104,37 @@ def parted(split: Split, max_rows: int) -> tuple[exp.Select | None, exp.Select |
     base = bounding(relation)
     if isinstance(split.keys, PrivateKeys) or not isinstance(base, Owned) or not base.scan.table.prepared:
         return streamed(split, relation), None
-    coded = replace(base, coded=owners_in(relation) == 1)  # else a join would compare numbers with persons
+    coded = (
+        replace(base, read=CODE) if owners_in(relation) == 1 else base
+    )  # else a join would compare numbers with persons
+
+    def with_(new: Owned) -> Relation:
+        return mapped(relation, lambda owned: new if owned is base else owned)
+
     if kinds != {"rows"}:
-        return streamed(split, changed(relation, base, coded)), None
+        return streamed(split, with_(coded)), None
     light, heavy = replace(coded, few=max_rows), replace(coded, many=max_rows)
-    rows = streamed(split, changed(relation, base, heavy))
-    return rows, unlimited(split, changed(relation, base, light), one=True)
+    return streamed(split, with_(heavy)), unlimited(split, with_(light), one=True)
+
+
+def read(owned: Owned) -> Owned:
+    """The person as a prepared table has her. The SQL form finds her by references there too, and must give the same."""
+    return replace(owned, read=PERSON) if owned.scan.table.prepared else owned
 
 
 def owners_in(relation: Relation) -> int:
     return isinstance(relation, Owned) + sum(map(owners_in, sources(relation)))
 
 
-def changed(relation: Relation, old: Owned, new: Owned) -> Relation:
-    """The relation with another node in the place of this one."""
+def mapped(relation: Relation, change: Callable[[Owned], Owned]) -> Relation:
+    """The relation with other owners in the places of those that it has, wherever these can be reached."""
     match relation:
         case Owned():
-            return new if relation is old else relation
-        case Filter(source) | Project(source) | Windowed(source) | Group(source):
-            return replace(relation, source=changed(source, old, new))
+            return change(relation)
+        case Filter(source) | Project(source) | Windowed(source) | Group(source) | Unnest(source):
+            return replace(relation, source=mapped(source, change))
         case Join(left, right):
-            return replace(relation, left=changed(left, old, new), right=changed(right, old, new))
+            return replace(relation, left=mapped(left, change), right=mapped(right, change))
         case _:
             return relation
 
@@ -252,18 +262,12 @@ def stored_as(relation: Relation, column: str, what: Literal["domain", "between"
             }
             return replace(relation, table=replace(table, columns={**table.columns, **free}))
         case Owned(scan):
-            changed = stored_as(scan, column, what)
-            assert isinstance(changed, Scan)
-            return replace(relation, scan=changed)
+            bare = stored_as(scan, column, what)
+            assert isinstance(bare, Scan)
+            return replace(relation, scan=bare)
         case Filter(source, predicate) if column not in uses(predicate):
             return replace(relation, source=stored_as(source, column, what))
         case Join(left, right, on) if on is None or column not in uses(on):
             return replace(relation, left=stored_as(left, column, what), right=stored_as(right, column, what))
         case _:
             return relation
-
-
-def same_group(split: Split) -> bool:
-    """Whether all rows of a person have the same keys."""
-    known = settled(split.tracked.relation)
-    return all(uses(key) <= known for key in split.tracked.resolved.keys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpsql.algebra import Call, Column, Expr, Literal, conjuncts
 from dpsql.catalog import DOUBLE, fold
+from dpsql.passes.split import Split
 from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Unnest, Windowed, columns, scans
 
 
@@ -93,6 +94,12 @@ def settled(relation: Relation) -> frozenset[str]:
             return frozenset(word for word, expression in named if uses(expression) <= known)
         case _:
             return frozenset()
+
+
+def same_group(split: Split) -> bool:
+    """Whether all rows of a person have the same keys."""
+    known = settled(split.tracked.relation)
+    return all(uses(key) <= known for key in split.tracked.resolved.keys)
 
 
 def uses(expression: Expr) -> frozenset[str]:
