@@ -136,9 +136,13 @@ class Chain:
             self._memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
             initialise(self._memory, opening)
         elif not path.exists():
-            if opening is None or head.beside(path).exists():
+            if opening is None:
                 raise lost(path)
-            create(path, opening)
+            # A head comes after its ledger: one that another process has just made is there by now.
+            if not head.beside(path).exists():
+                create(path, opening)
+            elif not path.exists():
+                raise lost(path)
 
     @contextmanager
     def transaction(self, begin: str) -> Iterator[tuple[sqlite3.Connection, Entry]]:
@@ -146,11 +150,10 @@ class Chain:
         with self._lock, failing_closed(self.path):
             db = self._memory
             try:
-                # Before the transaction begins: the ledger may then be ahead of this, and never behind.
-                anchored = head.read(head.beside(self.path)) if self.path is not None else None
                 if db is None:
                     assert self.path is not None
                     db = open_file(self.path)
+                anchored = self._anchored(db)
                 db.execute(begin)
                 yield db, self._last(db, anchored)
                 db.execute("COMMIT")
@@ -161,18 +164,35 @@ class Chain:
                     if db is not self._memory:
                         db.close()
 
+    def _anchored(self, db: sqlite3.Connection) -> head.Head | None:
+        """The head, read before the transaction begins: the ledger may then be ahead of it, and never behind.
+
+        Each row but the first is added by a transaction that has read a head, so one who holds the lock and finds such
+        rows and no head knows that it was lost. Without the lock, the head and a row may have come between two looks.
+        """
+        if self.path is None:
+            return None
+        file = head.beside(self.path)
+        if (anchored := head.read(file)) is None:
+            db.execute("BEGIN IMMEDIATE")
+            if (anchored := head.read(file)) is None:
+                first = find(db, "ORDER BY number DESC LIMIT 1")
+                if first is None:
+                    raise corrupt(self.path)
+                if first.number > 1:
+                    raise lost(self.path)
+                anchored = 1, first.hash
+                head.advance(file, anchored, durable=True)
+            db.execute("ROLLBACK")
+        return anchored
+
     def _last(self, db: sqlite3.Connection, anchored: head.Head | None) -> Entry:
         """The last row, once the chain from the head's row to it has been followed."""
         last = find(db, "ORDER BY number DESC LIMIT 1")
         if last is None:
             raise corrupt(self.path)
-        if self.path is None:
+        if self.path is None or anchored is None:
             return last
-        if anchored is None:
-            if last.number > 1:
-                raise lost(self.path)
-            anchored = 1, last.hash  # nothing has been charged yet
-            head.advance(head.beside(self.path), anchored, durable=True)
         if last.number < anchored[0]:
             raise rolled_back(self.path, last.number, anchored[0])
         before = NOTHING

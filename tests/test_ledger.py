@@ -450,6 +450,39 @@ def test_a_new_ledger_without_a_head_gets_one(path: Path, plan: Plan) -> None:
     assert head.beside(path).exists() and check_totals(path) == TENTH
 
 
+def test_another_may_be_first_to_make_the_head_and_to_charge(
+    path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two looks of a process at a new ledger: its head is there then, and nothing was lost."""
+    opened(path)
+    head.beside(path).unlink()
+    read, charged = head.read, list[str]()
+
+    def slowly(file: Path) -> head.Head | None:
+        found = read(file)
+        if found is None and not charged:
+            charged.append("now")  # whoever asks within comes to read on its own
+            opened(path).reserve(plan, COUNT, "")
+        return found
+
+    monkeypatch.setattr(head, "read", slowly)
+    opened(path).reserve(plan, COUNT, "")
+    assert charged and check_totals(path) == 2 * TENTH
+
+
+def test_another_may_make_ledger_and_head_at_once(path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = head.beside
+
+    def slowly(ledger: Path) -> Path:
+        monkeypatch.undo()
+        opened(path).reserve(plan, COUNT, "")
+        return beside(ledger)
+
+    monkeypatch.setattr(head, "beside", slowly)
+    opened(path).reserve(plan, COUNT, "")
+    assert check_totals(path) == 2 * TENTH
+
+
 def test_a_head_without_a_ledger_is_refused(path: Path, plan: Plan) -> None:
     """A ledger that was deleted is not started anew, also by one who connects later."""
     opened(path).reserve(plan, COUNT, "")
