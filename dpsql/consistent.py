@@ -99,7 +99,8 @@ def agreed(
         names = summand.columns(block)
         for name in names:
             tables = [one[name].reshape(shape or ()) for one, shape in zip(columns, shapes, strict=True)]
-            deviations = [plan.mechanisms[block].deviation for plan in plans]
+            # Noise on whole numbers vanishes where a query may cost very much; any weights do then, but not infinite ones.
+            deviations = [max(plan.mechanisms[block].deviation, 1e-6) for plan in plans]
             made = consistent([(h, t, d * d) for h, t, d in zip(axes, tables, deviations, strict=True)])
             for one, table in zip(result, made, strict=True):
                 one[name] = table
