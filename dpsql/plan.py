@@ -326,6 +326,7 @@ class Limits:
     declared: str  # SQL for all public keys in order, "" without any
     keys: int
     private: bool
+    hashed: bool  # whether rows have the hash by which private keys are ranked
     norm: int
     max_rows: int
     max_groups: int

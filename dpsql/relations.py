@@ -49,7 +49,8 @@ class Owned:
 
     Tables that were prepared have the person in each row, and `prepare` has seen that there is no more than one. There she
     may be `read`: as PERSON, or as CODE, a number by which persons can only be told apart; and `few` or `many` leaves only
-    persons with at most, or more than, so many rows in the table.
+    persons with at most, or more than, so many rows in the table. With `nobody` the rows without a person are not yet left out,
+    if each row has the person in it: whoever reads them does that.
     """
 
     scan: Scan
@@ -58,6 +59,7 @@ class Owned:
     read: str = ""
     few: int | None = None
     many: int | None = None
+    nobody: bool = False
 
     @property
     def person(self) -> str:
@@ -388,13 +390,15 @@ def select(relation: Relation) -> exp.Query:
             return exp.select(
                 *(found or [exp.Boolean(this=True).as_(f"{alias}.", quoted=True, copy=False)]), copy=False
             ).from_(base(table), copy=False)
-        case Owned(scan, path, root, read, few, many):
+        case Owned(scan, path, root, read, few, many, nobody):
             rows = select(scan)
             assert isinstance(rows, exp.Select)
-            if not read:
+            if path and not read:
                 return attribute(rows, scan.table, path, root, relation.person)
-            who, count = name(read, "t"), name(ROWS, "t")
-            conditions: list[exp.Expr] = [exp.Not(this=paren(exp.Is(this=who, expression=exp.Null())))]
+            who, count = name(read or str(scan.table.person), "t"), name(ROWS, "t")
+            conditions: list[exp.Expr] = (
+                [] if nobody else [exp.Not(this=paren(exp.Is(this=who, expression=exp.Null())))]
+            )
             conditions += [exp.LTE(this=count, expression=exp.Literal.number(few))] if few is not None else []
             conditions += [exp.GT(this=count, expression=exp.Literal.number(many))] if many is not None else []
             shown_person = who.copy().as_(relation.person, quoted=True, copy=False)

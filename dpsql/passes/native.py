@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -33,6 +33,8 @@ from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan,
 
 WIDEST = 36  # columns of the native form
 FINEST = 2**53  # grids of it
+# Their hashes are computed there, and only for persons who have too many groups.
+HASHED = {f"{sign}{word}" for sign in ("", "U") for word in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")}
 
 
 def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: int) -> Limits | None:
@@ -40,9 +42,10 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
 
     Needs:   the split of which `query` makes SQL, and the same limits
     Gives:   what `limit_and_add_noise` needs to find the rows of `inner`, number for number
-    Proof:   `rows` is the step of that name with values still to be clipped, which is one comparison; for private keys it
-             has the engine's own hash of the pair, so that both forms rank alike. Rows with other keys than the declared ones
-             are left out there (`as_stored`). The other steps are the same integer arithmetic on the same numbers
+    Proof:   `rows` is the step of that name with values still to be clipped, which is one comparison, and with rows of nobody,
+             which are left out there. Private keys are ranked by the engine's own hash of the pair, so that both forms rank
+             alike: `rows` has it, or it is of whole numbers, for which it is known. Rows with other keys than the declared
+             ones are left out there (`as_stored`). The other steps are the same integer arithmetic on the same numbers
              (rust/limit). Which form runs depends on the text and on the schema alone
     Checked: test_lemmas (both forms), test_limit
     """
@@ -81,6 +84,7 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
         declared,
         len(keys),
         private,
+        private and not hashed_there(split),
         norm,
         max_rows,
         max_groups,
@@ -105,7 +109,7 @@ def parted(split: Split, max_rows: int) -> tuple[exp.Select | None, exp.Select |
     if isinstance(split.keys, PrivateKeys) or not isinstance(base, Owned) or not base.scan.table.prepared:
         return streamed(split, relation), None
     coded = (
-        replace(base, read=CODE) if owners_in(relation) == 1 else base
+        replace(base, read=CODE) if len(list(owners_in(relation))) == 1 else base
     )  # else a join would compare numbers with persons
 
     def with_(new: Owned) -> Relation:
@@ -122,8 +126,11 @@ def read(owned: Owned) -> Owned:
     return replace(owned, read=PERSON) if owned.scan.table.prepared else owned
 
 
-def owners_in(relation: Relation) -> int:
-    return isinstance(relation, Owned) + sum(map(owners_in, sources(relation)))
+def owners_in(relation: Relation) -> Iterator[Owned]:
+    if isinstance(relation, Owned):
+        yield relation
+    for source in sources(relation):
+        yield from owners_in(source)
 
 
 def mapped(relation: Relation, change: Callable[[Owned], Owned]) -> Relation:
@@ -139,8 +146,28 @@ def mapped(relation: Relation, change: Callable[[Owned], Owned]) -> Relation:
             return relation
 
 
+def hashed_there(split: Split) -> bool:
+    """Whether person and keys are whole numbers as they are stored: expressions may have another type than they say."""
+    owners = list(owners_in(split.tracked.relation))
+    roots = [owned.root.columns[fold(str(owned.root.person))].type.sql for owned in owners]
+    keys = split.tracked.resolved.keys
+    stored = all(isinstance(key, Column) and key.facts.stored and key.facts.type.sql in HASHED for key in keys)
+    return len(roots) == 1 and roots[0] in HASHED and stored
+
+
+def with_nobody(relation: Relation) -> Relation:
+    """With rows that have no person, where nothing looks at several rows."""
+    match relation:
+        case Owned(_, path, _, read_):
+            return relation if path and not read_ else replace(relation, nobody=True)
+        case Filter(source) | Project(source):
+            return replace(relation, source=with_nobody(source))
+        case _:
+            return relation
+
+
 def streamed(split: Split, relation: Relation) -> exp.Select:
-    """Each row's person, keys, for private ones the hash that ranks them, and values."""
+    """Each row's person, keys, the hash that ranks private ones if it is needed, and values."""
     blocks = list(enumerate(split.summands))
     cells = (
         (row_value(axis) if axis.degree else present(total(axis.value))).as_(x, quoted=True)
@@ -148,10 +175,10 @@ def streamed(split: Split, relation: Relation) -> exp.Select:
         for x, axis in zip(inputs(i), s.axes, strict=False)
     )
     after: list[exp.Expr] = [name(x) for i, s in blocks for x, _ in zip(inputs(i), s.axes, strict=False)]
-    if isinstance(split.keys, PrivateKeys):
+    if isinstance(split.keys, PrivateKeys) and not hashed_there(split):
         pair = [name(word) for word in ("person", *(word for word, _ in split.keys.columns))]
         after = [place_of(pair).as_("hash", quoted=True), *after]
-    made = [("rows", rows_of(split, as_stored(split, relation), *cells))]
+    made = [("rows", rows_of(split, as_stored(split, with_nobody(relation)), *cells))]
     return with_steps(by_number(split, "rows", [name("person")], after), made)
 
 

@@ -319,6 +319,16 @@ impl Codes {
         Ok(books.look_up(&read, columns, |book| book.null))
     }
 
+    /// The words of the only column that are not small, in the order of their numbers, if all are so.
+    pub fn words(&self) -> Vec<u64> {
+        let books = self.books.read().unwrap_or_else(PoisonError::into_inner);
+        let mut found = vec![0; books.columns[0].words.len()];
+        for (word, number) in &books.columns[0].words {
+            found[*number as usize] = *word;
+        }
+        found
+    }
+
     /// The columns of the rows in the order of their numbers.
     pub fn rows(&self) -> Result<Vec<ArrayRef>, Error> {
         let books = self.books.read().map_err(|_| Error::Size)?;

@@ -24,9 +24,11 @@
 //! together, are an error, as memory is that ends.
 
 mod codes;
+mod light;
 mod measure;
 mod parts;
 mod person;
+mod rank;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,14 +36,18 @@ use std::thread;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Decimal128Type;
-use arrow_array::{Array, ArrayRef, Decimal128Array, RecordBatch, RecordBatchReader, UInt64Array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Decimal128Array, RecordBatch, RecordBatchReader, UInt64Array,
+};
 use arrow_schema::{DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
 
 use codes::{Codes, UNKNOWN};
+use light::Light;
 use measure::Measures;
 use parts::{Inbox, Outgoing, PERSONS, Scratch};
 use person::Totals;
+use rank::Ranks;
 
 /// Rows that are worked on at a time: what they need stays near the processor.
 const SLICE: usize = 1 << 14;
@@ -77,9 +83,11 @@ pub struct Block {
 
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// How many columns of keys there are, and whether the groups are those that the rows have.
+    /// How many columns of keys there are, whether the groups are those that the rows have, and whether rows have a hash by
+    /// which these are ranked.
     pub keys: usize,
     pub private: bool,
+    pub hashed: bool,
     /// 1 or 2.
     pub norm: u32,
     pub max_rows: u128,
@@ -119,7 +127,8 @@ const INTEGER: DataType = DataType::Decimal128(38, 0);
 
 /// The totals of limited rows: for each declared key in order, or for each key that someone keeps.
 ///
-/// `rows` has a person, `limits.keys` keys, for private keys a hash of person and keys, and the axes of all blocks.
+/// `rows` has a person, `limits.keys` keys, a hash of person and keys if they are `hashed`, and the axes of all blocks.
+/// Rows of nobody are left out.
 /// `sums` are added as they are: keys, and what the result has for them. They are of other persons, whom nothing limits.
 /// `declared` are all keys that are shown; None if they are private, or if there are none. The result has the private keys and the number
 /// of persons, and then the columns of all blocks.
@@ -132,7 +141,8 @@ pub fn limit(
     sums: Option<&RecordBatch>,
     rows: Option<impl RecordBatchReader + Send>,
 ) -> Result<RecordBatch, Error> {
-    match 1 + usize::from(limits.private) + Measures::new(limits).words() {
+    let measures = Measures::new(limits);
+    match measures.first() + measures.words() {
         1 => run::<1>(limits, declared, sums, rows),
         2 => run::<2>(limits, declared, sums, rows),
         3 => run::<3>(limits, declared, sums, rows),
@@ -168,7 +178,8 @@ fn run<const W: usize>(
         None => Vec::new(),
     };
     let persons = Codes::new(1, false);
-    let inbox = Inbox::<W>::new(&keys, 1 + usize::from(limits.private));
+    let person = rows.as_ref().map(|rows| rows.schema().field(0).data_type().clone());
+    let inbox = Inbox::<W>::new(&keys, measures.first());
     let last = match rows {
         Some(rows) => take_in(rows, limits, &measures, &persons, &keys, &inbox)?,
         None => 0,
@@ -183,18 +194,29 @@ fn run<const W: usize>(
     let count = keys.count();
     // Each thread has totals of its own: only where there are more records than these.
     let threads = cores().min(records / count.max(1)).min(records / SLICE).max(1);
-    let left = Mutex::new(inbox.parts.iter());
+    let ranks = match person {
+        Some(person) if limits.private && !limits.hashed => {
+            Some(Ranks::new(&person, persons.words(), &columns)?)
+        }
+        _ => None,
+    };
+    let left = Mutex::new(inbox.parts.iter().enumerate());
     let totals = in_threads(threads, || {
-        let mut totals = Totals::new(limits, &measures, &columns, count);
+        let mut light = Light::new(limits, &measures, count);
+        let mut totals = Totals::new(limits, &measures, &columns, ranks.as_ref(), count);
         let mut scratch = Scratch::new();
         loop {
             let next = lock(&left).next();
-            let Some(part) = next else { return Ok(totals) };
-            let part = std::mem::take(&mut *lock(part)); // its memory is free afterwards
-            part.by_person(last, &mut scratch, |records| totals.add(records));
+            let Some((i, part)) = next else { return Ok([light.totals(), totals.sums()]) };
+            let mut part = std::mem::take(&mut *lock(part)); // its memory is free afterwards
+            if let Some((most, once)) = light::most(limits) {
+                let add = |records: &[_], first: &[_]| light.add(records, first);
+                part.light(last, most, once.then_some(count), &mut scratch, add);
+            }
+            part.by_person(last, &mut scratch, |records| totals.add(i, records));
         }
     })?;
-    let mut found = totals.into_iter().map(Totals::sums).reduce(|mut sums, more| {
+    let mut found = totals.into_iter().flatten().reduce(|mut sums, more| {
         sums.iter_mut().zip(more).for_each(|(sum, one)| *sum += one);
         sums
     });
@@ -222,10 +244,13 @@ fn fields_of_keys(
     if let Some(rows) = rows {
         let schema = rows.schema();
         let (keys, rest) = (1..=limits.keys, 1 + limits.keys);
-        if schema.fields().len() != rest + usize::from(limits.private) + measures.axes() {
+        if schema.fields().len() != rest + usize::from(limits.hashed) + measures.axes() {
             return Err(Error::Columns);
         }
         codes::usable(schema.field(0).data_type())?;
+        if limits.private && !limits.hashed {
+            schema.fields()[..rest].iter().try_for_each(|field| rank::usable(field.data_type()))?;
+        }
         measures.usable(&schema.fields()[rest..])?;
         found.push(schema.fields()[keys].to_vec());
     }
@@ -308,11 +333,8 @@ fn take_in<const W: usize>(
             let Some(batch) = next else { return Ok(outgoing.finish(inbox, &mut scratch)) };
             let batch = batch.map_err(|_| Error::Stream)?;
             for start in (0..batch.num_rows()).step_by(SLICE) {
-                let slice = batch.slice(start, SLICE.min(batch.num_rows() - start));
+                let slice = owned(batch.slice(start, SLICE.min(batch.num_rows() - start)))?;
                 let (columns, rows) = (slice.columns(), slice.num_rows());
-                if columns[0].null_count() != 0 {
-                    return Err(Error::Null);
-                }
                 let person = persons_of(&columns[0], persons)?;
                 let key = numbers(limits, keys, &columns[1..=limits.keys], rows)?;
                 let words = measures.of(&columns[1 + limits.keys..])?;
@@ -323,9 +345,22 @@ fn take_in<const W: usize>(
     Ok(in_threads(if few { 1 } else { cores() }, take)?.into_iter().max().unwrap_or(0))
 }
 
+/// The rows that are someone's.
+fn owned(rows: RecordBatch) -> Result<RecordBatch, Error> {
+    match rows.column(0).nulls().filter(|nulls| nulls.null_count() > 0) {
+        None => Ok(rows),
+        Some(nulls) => {
+            let there = BooleanArray::new(nulls.inner().clone(), None);
+            filter_record_batch(&rows, &there).map_err(|_| Error::Type)
+        }
+    }
+}
+
+/// Whole numbers from here on are not a person's own number.
+const DIRECT: u64 = PERSONS / 2;
+
 /// Numbers for persons: whole numbers that are not large are their own, and all others get those above.
 fn persons_of(column: &ArrayRef, codes: &Codes) -> Result<Vec<u64>, Error> {
-    const DIRECT: u64 = PERSONS / 2;
     let Some(mut numbers) = codes::integers(column) else {
         let found = codes.of(std::slice::from_ref(column), column.len())?;
         return Ok(found.into_iter().map(u64::from).collect());

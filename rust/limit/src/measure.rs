@@ -36,6 +36,11 @@ pub fn unpacked(word: u64) -> (u64, u64) {
     (word & ((1 << SUM) - 1), word >> SUM)
 }
 
+/// What is missing of so many values to the end of the grid.
+pub fn below((sum, values): (u64, u64), grid: u64) -> u64 {
+    values * grid - sum
+}
+
 /// Whether a block has two columns, t and 1 - t, that one word can hold.
 fn packed(block: &Block) -> Option<u64> {
     match (&block.axes[..], &block.columns[..]) {
@@ -65,6 +70,11 @@ impl<'a> Measures<'a> {
         self.words
     }
 
+    /// Where they begin in a record: after the head, and a hash if rows have one.
+    pub fn first(&self) -> usize {
+        1 + usize::from(self.limits.hashed)
+    }
+
     pub fn axes(&self) -> usize {
         self.limits.blocks.iter().map(|block| block.axes.len()).sum()
     }
@@ -86,17 +96,17 @@ impl<'a> Measures<'a> {
         found
     }
 
-    /// Whether columns of these types are a hash, if keys are private, and axes.
+    /// Whether columns of these types are a hash, if there is one, and axes.
     pub fn usable(&self, fields: &[FieldRef]) -> Result<(), Error> {
         let empty = fields.iter().map(|field| new_empty_array(field.data_type()));
         self.of(&empty.collect::<Vec<_>>()).map(|_| ())
     }
 
-    /// From the columns of a hash, if keys are private, and of axes: for each word its column.
+    /// From the columns of a hash, if there is one, and of axes: for each word its column.
     pub fn of(&self, columns: &[ArrayRef]) -> Result<Vec<Vec<u64>>, Error> {
         let mut columns = columns.iter();
         let mut words = Vec::with_capacity(self.words + 1);
-        if self.limits.private {
+        if self.limits.hashed {
             let hash = columns.next().ok_or(Error::Columns)?;
             if *hash.data_type() != DataType::UInt32 || hash.null_count() != 0 {
                 return Err(Error::Type);

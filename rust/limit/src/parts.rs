@@ -1,24 +1,25 @@
 //! Records of rows, in parts by their person.
 
+use std::array::from_fn;
 use std::sync::Mutex;
 
 use crate::codes::{Codes, UNKNOWN};
 use crate::{Error, lock};
 
 /// Persons have numbers below this, keys have numbers below that, and a record stands for so many rows at the most.
-pub const PERSONS: u64 = 1 << 36;
+pub const PERSONS: u64 = 1 << (28 + PARTS.ilog2());
 pub const KEYS: usize = 1 << 28;
 const ROWS: u64 = (1 << 8) - 1;
 
 const PARTS: usize = 1 << 8;
 /// Bytes of records up to which a part is not merged.
-const LEAST: usize = 1 << 20;
+const LEAST: usize = (1 << 28) / PARTS;
 
 /// First the person's number within her part, the key and the number of rows: 28, 28 and 8 bits. Then what these rows
 /// add: a hash if keys are private, which is the same for all of a pair, and measures.
 pub type Record<const W: usize> = [u64; W];
 
-fn person_of<const W: usize>(record: &Record<W>) -> u64 {
+fn number_of<const W: usize>(record: &Record<W>) -> u64 {
     record[0] >> 36
 }
 
@@ -37,10 +38,38 @@ fn mix(number: u64) -> u64 {
 }
 
 /// The part of a person and her number in it: from both the person can be told.
-#[allow(clippy::cast_possible_truncation)] // 8 bits
-fn place_of(person: u64) -> (u8, u64) {
-    let number = person >> 8;
-    (person as u8 ^ (mix(number) >> 56) as u8, number)
+#[allow(clippy::cast_possible_truncation)] // few bits
+fn place_of(person: u64) -> (usize, u64) {
+    let number = person / PARTS as u64;
+    ((person ^ (mix(number) >> 56)) as usize % PARTS, number)
+}
+
+/// Where records of a part are put together.
+struct Places {
+    count: usize,
+    alone: bool, // each person has a place of her own
+}
+
+impl Places {
+    /// For so many records of persons with numbers up to `last`. If these are sparse, few persons have the same place.
+    fn new(records: usize, last: u64) -> Self {
+        match usize::try_from(last) {
+            Ok(last) if last < 4 * records + 256 => Self { count: last + 1, alone: true },
+            _ => Self { count: 1 << (records / 8).max(1).ilog2().min(16), alone: false },
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // it is small
+    fn of<const W: usize>(&self, record: &Record<W>) -> usize {
+        let person = number_of(record);
+        if self.alone { person as usize } else { (mix(person) >> 40) as usize & (self.count - 1) }
+    }
+}
+
+/// The person of a record in this part.
+pub fn person_of<const W: usize>(part: usize, record: &Record<W>) -> u64 {
+    let number = number_of(record);
+    number * PARTS as u64 + (part as u64 ^ (mix(number) >> 56)) % PARTS as u64
 }
 
 pub struct Part<const W: usize> {
@@ -60,11 +89,12 @@ pub struct Scratch<const W: usize> {
     records: Vec<Record<W>>,
     starts: Vec<u32>,
     slots: Vec<u32>,
+    seen: Vec<u64>, // bits
 }
 
 impl<const W: usize> Scratch<W> {
     pub fn new() -> Self {
-        Self { records: Vec::new(), starts: Vec::new(), slots: Vec::new() }
+        Self { records: Vec::new(), starts: Vec::new(), slots: Vec::new(), seen: Vec::new() }
     }
 }
 
@@ -76,6 +106,55 @@ impl<const W: usize> Part<W> {
         self.records
     }
 
+    /// Calls `each` with the records of persons who have at most `most` rows, if that is easy, and keeps all others.
+    ///
+    /// Where `pairs` is the number of keys, `each` hears whether a record is the first one of its person and key.
+    /// No person has a number above `last`.
+    pub fn light(
+        &mut self,
+        last: u64,
+        most: u32,
+        pairs: Option<usize>,
+        scratch: &mut Scratch<W>,
+        mut each: impl FnMut(&[Record<W>], &[bool]),
+    ) {
+        let places = Places::new(self.records, last);
+        let bits = places.count * pairs.unwrap_or(0);
+        if self.records >= 1 << 24 || bits > 64 * self.records || (bits > 0 && !places.alone) {
+            return; // below 2^24 records there are fewer than 2^32 rows
+        }
+        let (rows, seen) = (&mut scratch.starts, &mut scratch.seen);
+        rows.clear();
+        rows.resize(places.count, 0);
+        for record in self.chunks.iter().flatten() {
+            rows[places.of(record)] += u32::try_from(rows_of(record)).expect("it has 8 bits");
+        }
+        seen.clear();
+        seen.resize(bits.div_ceil(64), 0);
+        let (mut light, mut first) = (Vec::with_capacity(Self::CHUNK), Vec::new());
+        for chunk in &mut self.chunks {
+            light.clear();
+            chunk.retain(|record| {
+                let heavy = rows[places.of(record)] > most;
+                if !heavy {
+                    light.push(*record);
+                }
+                heavy
+            });
+            if let Some(keys) = pairs {
+                first.clear();
+                first.extend(light.iter().map(|record| {
+                    let bit = places.of(record) * keys + key_of(record);
+                    let before = seen[bit / 64];
+                    seen[bit / 64] |= 1 << (bit % 64);
+                    before != seen[bit / 64]
+                }));
+            }
+            each(&light, &first);
+        }
+        self.records = self.chunks.iter().map(Vec::len).sum();
+    }
+
     /// Calls `each` with all records of a person, for one person after the other.
     ///
     /// No person has a number above `last`.
@@ -85,37 +164,12 @@ impl<const W: usize> Part<W> {
         scratch: &mut Scratch<W>,
         mut each: impl FnMut(&[Record<W>]),
     ) {
-        let bits = (self.records / 8).max(1).ilog2().min(16);
-        if last < 4 * self.records as u64 + 256 {
-            #[allow(clippy::cast_possible_truncation)] // it is small
-            let place = |record: &Record<W>| person_of(record) as usize;
-            self.sort(scratch, place(&[last << 36; W]) + 1, place, |same, _| each(same));
-        } else {
-            // By so many bits that few persons have the same, and then by person where they have.
-            #[allow(clippy::cast_possible_truncation)] // few bits are left
-            let place =
-                |record: &Record<W>| (mix(person_of(record)) >> 40 & ((1 << bits) - 1)) as usize;
-            self.sort(scratch, 1 << bits, place, |same, _| {
-                same.sort_unstable_by_key(person_of);
-                same.chunk_by(|left, right| person_of(left) == person_of(right))
-                    .for_each(&mut each);
-            });
-        }
-    }
-
-    /// Calls `each` with all records that have the same place.
-    fn sort(
-        self,
-        scratch: &mut Scratch<W>,
-        places: usize,
-        place: impl Fn(&Record<W>) -> usize,
-        mut each: impl FnMut(&mut [Record<W>], usize),
-    ) {
+        let places = Places::new(self.records, last);
         let starts = &mut scratch.starts;
         starts.clear();
-        starts.resize(places + 1, 0);
+        starts.resize(places.count + 1, 0);
         for record in self.chunks.iter().flatten() {
-            starts[place(record) + 1] += 1;
+            starts[places.of(record) + 1] += 1;
         }
         for i in 1..starts.len() {
             starts[i] += starts[i - 1];
@@ -124,25 +178,30 @@ impl<const W: usize> Part<W> {
         sorted.resize(self.records.max(sorted.len()), [0; W]);
         for chunk in self.chunks {
             for record in &chunk {
-                let start = &mut starts[place(record)];
+                let start = &mut starts[places.of(record)];
                 sorted[*start as usize] = *record;
                 *start += 1;
             }
         }
         let mut from = 0;
-        for (i, end) in starts[..places].iter().enumerate() {
+        for end in &starts[..places.count] {
             let end = *end as usize;
-            if from < end {
-                each(&mut sorted[from..end], i);
-            }
+            let same = &mut sorted[from..end];
             from = end;
+            if places.alone && !same.is_empty() {
+                each(same);
+            } else {
+                same.sort_unstable_by_key(number_of);
+                same.chunk_by(|left, right| number_of(left) == number_of(right))
+                    .for_each(&mut each);
+            }
         }
     }
 
     /// One record for each person and key, unless it could not hold the sums.
     fn merge(&mut self, keys: usize, first: usize, scratch: &mut Scratch<W>) {
         let part = std::mem::take(self);
-        let last = part.chunks.iter().flatten().map(person_of).max().unwrap_or(0);
+        let last = part.chunks.iter().flatten().map(number_of).max().unwrap_or(0);
         let mut slots = std::mem::take(&mut scratch.slots);
         slots.resize(keys, 0);
         let mut pairs: Vec<Record<W>> = Vec::new();
@@ -212,22 +271,22 @@ impl<const W: usize> Outgoing<W> {
         if inbox.keys.count() > KEYS || last >= PERSONS {
             return Err(Error::Size);
         }
-        self.last = self.last.max(last >> 8);
+        self.last = self.last.max(last / PARTS as u64);
+        let zeros = vec![0_u64; persons.len()];
+        let words: [&[u64]; W] =
+            from_fn(|i| words.get(i.wrapping_sub(1)).map_or(&zeros[..], Vec::as_slice));
         for (row, (person, key)) in persons.iter().zip(keys).enumerate() {
             if *key == UNKNOWN {
                 continue;
             }
             let (part, number) = place_of(*person);
-            let mut record = [0; W];
-            record[0] = number << 36 | u64::from(*key) << 8 | 1;
-            for (word, column) in record[1..].iter_mut().zip(words) {
-                *word = column[row];
-            }
-            let records = &mut self.parts[usize::from(part)];
+            let head = number << 36 | u64::from(*key) << 8 | 1;
+            let record = from_fn(|i| if i == 0 { head } else { words[i][row] });
+            let records = &mut self.parts[part];
             records.push(record);
             if records.len() == Part::<W>::CHUNK {
                 let chunk = std::mem::replace(records, Vec::with_capacity(Part::<W>::CHUNK));
-                inbox.put(usize::from(part), chunk, scratch);
+                inbox.put(part, chunk, scratch);
             }
         }
         Ok(())

@@ -5,8 +5,9 @@ use std::cmp::Ordering;
 use arrow_array::ArrayRef;
 
 use crate::codes::compare;
-use crate::measure::{Measures, Source, unpacked};
-use crate::parts::{Record, key_of, rows_of};
+use crate::measure::{Measures, Source, below, unpacked};
+use crate::parts::{Record, key_of, person_of, rows_of};
+use crate::rank::Ranks;
 use crate::{Kind, Limits};
 
 /// How many totals a key has.
@@ -18,6 +19,8 @@ pub fn width(limits: &Limits) -> usize {
 pub struct Totals<'a> {
     limits: &'a Limits,
     keys: &'a [ArrayRef],
+    ranks: Option<&'a Ranks>,
+    first: usize, // where measures begin in a record
     columns: Vec<Column>,
     packed: Vec<bool>, // for each word, whether it has two parts
     within: u128,      // the size up to which nothing is scaled
@@ -54,6 +57,7 @@ impl<'a> Totals<'a> {
         limits: &'a Limits,
         measures: &Measures,
         keys: &'a [ArrayRef],
+        ranks: Option<&'a Ranks>,
         count: usize,
     ) -> Self {
         let blocks = limits.blocks.iter().enumerate();
@@ -76,6 +80,8 @@ impl<'a> Totals<'a> {
         Self {
             limits,
             keys,
+            ranks,
+            first: measures.first(),
             plain: vec![0; count * columns.len()],
             columns,
             packed,
@@ -104,22 +110,30 @@ impl<'a> Totals<'a> {
         self.sums
     }
 
-    /// Adds all records of one person.
-    pub fn add<const W: usize>(&mut self, records: &[Record<W>]) {
-        if !(self.linear && self.add_plain(records)) {
-            self.add_limited(records);
+    /// Adds all records of one person, who is in this part.
+    pub fn add<const W: usize>(&mut self, part: usize, records: &[Record<W>]) {
+        if !(self.linear && self.add_plain(part, records)) {
+            self.add_limited(part, records);
+        }
+    }
+
+    /// By what her groups are ranked.
+    fn rank<const W: usize>(&self, part: usize, record: &Record<W>) -> u64 {
+        match self.ranks {
+            Some(ranks) => ranks.of(person_of(part, record), key_of(record)),
+            None => record[W.min(2) - 1],
         }
     }
 
     /// If what she keeps of her groups is within the limits, its rows are added as they are, one by one; else nothing.
-    fn add_plain<const W: usize>(&mut self, records: &[Record<W>]) -> bool {
+    fn add_plain<const W: usize>(&mut self, part: usize, records: &[Record<W>]) -> bool {
         if records.len() >= 1 << 24 {
             return false; // below that she has fewer than 2^32 rows, and the square of that is a word
         }
         let private = self.limits.private;
-        let size = if private { self.keep(records) } else { self.count(records) };
+        let size = if private { self.keep(part, records) } else { self.count(records) };
         let within = u128::from(size) <= self.within;
-        let (columns, first) = (self.columns.len(), 1 + usize::from(private));
+        let columns = self.columns.len();
         for record in records {
             let key = key_of(record);
             // What she does not keep has no rows any more; and what she has is zero again for the next one.
@@ -129,7 +143,7 @@ impl<'a> Totals<'a> {
             }
             let sums = &mut self.plain[key * columns..(key + 1) * columns];
             for (column, sum) in self.columns.iter().zip(sums) {
-                let word = |i: usize| record[(first + i).min(W - 1)];
+                let word = |i: usize| record[(self.first + i).min(W - 1)];
                 let value = match column.source {
                     Source::Rows => rows_of(record),
                     Source::Word(i) => word(i),
@@ -162,15 +176,14 @@ impl<'a> Totals<'a> {
     }
 
     /// The same for the private keys that she keeps, which are in `kept`; those that she does not keep have no rows then.
-    fn keep<const W: usize>(&mut self, records: &[Record<W>]) -> u64 {
+    fn keep<const W: usize>(&mut self, part: usize, records: &[Record<W>]) -> u64 {
         for record in records {
             let key = key_of(record);
-            let rows = &mut self.rows[key];
-            if *rows == 0 {
-                let hash = record[W.min(2) - 1];
-                self.kept.push((hash, u32::try_from(key).expect("it has 28 bits")));
+            if self.rows[key] == 0 {
+                let rank = self.rank(part, record);
+                self.kept.push((rank, u32::try_from(key).expect("it has 28 bits")));
             }
-            *rows += u32::try_from(rows_of(record)).expect("it has 8 bits");
+            self.rows[key] += u32::try_from(rows_of(record)).expect("it has 8 bits");
         }
         if self.kept.len() > self.limits.max_groups {
             self.kept.select_nth_unstable_by(self.limits.max_groups, first_of(self.keys));
@@ -182,8 +195,8 @@ impl<'a> Totals<'a> {
         self.kept.iter().map(|(_, key)| power(self.rows[*key as usize])).sum()
     }
 
-    fn add_limited<const W: usize>(&mut self, records: &[Record<W>]) {
-        self.gather(records);
+    fn add_limited<const W: usize>(&mut self, part: usize, records: &[Record<W>]) {
+        self.gather(part, records);
         if self.limits.private && self.pairs.len() > self.limits.max_groups {
             let (order, most) = (first_of(self.keys), self.limits.max_groups);
             self.pairs.select_nth_unstable_by(most, |left, right| {
@@ -225,26 +238,26 @@ impl<'a> Totals<'a> {
     }
 
     /// Puts records of the same key together.
-    fn gather<const W: usize>(&mut self, records: &[Record<W>]) {
+    fn gather<const W: usize>(&mut self, part: usize, records: &[Record<W>]) {
         self.pairs.clear();
         self.cells.clear();
-        let first = 1 + usize::from(self.limits.private);
         for record in records {
-            let slot = &mut self.slots[key_of(record)];
-            let words = record[first.min(W)..].iter().zip(&self.packed);
+            let slot = self.slots[key_of(record)];
+            let words = record[self.first.min(W)..].iter().zip(&self.packed);
             let measures = words.map(|(word, packed)| {
                 let (sum, values) = if *packed { unpacked(*word) } else { (*word, 0) };
                 (u128::from(sum), u128::from(values))
             });
-            if *slot == 0 {
+            if slot == 0 {
                 let place = u32::try_from(self.cells.len()).expect("pairs and columns are few");
-                let hash = if self.limits.private { record[W.min(2) - 1] } else { 0 };
+                let hash = if self.limits.private { self.rank(part, record) } else { 0 };
                 let key = u32::try_from(key_of(record)).expect("it has 28 bits");
                 self.pairs.push(Pair { key, place, rows: rows_of(record), hash });
                 self.cells.extend(measures);
-                *slot = u32::try_from(self.pairs.len()).expect("there are fewer than 2^32 keys");
+                self.slots[key as usize] =
+                    u32::try_from(self.pairs.len()).expect("there are fewer than 2^32 keys");
             } else {
-                let pair = &mut self.pairs[*slot as usize - 1];
+                let pair = &mut self.pairs[slot as usize - 1];
                 pair.rows += rows_of(record);
                 let cells = &mut self.cells[pair.place as usize..];
                 for (cell, more) in cells.iter_mut().zip(measures) {
@@ -285,11 +298,6 @@ fn value(source: Source, pair: &Pair, cells: &[(u128, u128)]) -> u128 {
         Source::Word(i) | Source::Above(i) => cell(i).0,
         Source::Below(i, grid) => cell(i).1 * u128::from(grid) - cell(i).0,
     }
-}
-
-/// What is missing of so many values to the end of the grid.
-fn below((sum, values): (u64, u64), grid: u64) -> u64 {
-    values * grid - sum
 }
 
 /// A number by which many are divided.

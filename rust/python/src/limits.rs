@@ -9,6 +9,7 @@ use crate::errors::Failure;
 pub struct Limits {
     keys: usize,
     private: bool,
+    hashed: bool,
     norm: u32,
     max_rows: u128,
     max_groups: usize,
@@ -35,6 +36,7 @@ impl Limits {
         Ok(dpsql_limit::Limits {
             keys: self.keys,
             private: self.private,
+            hashed: self.hashed,
             norm: self.norm,
             max_rows: self.max_rows,
             max_groups: self.max_groups,
