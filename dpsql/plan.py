@@ -322,6 +322,7 @@ class Limits:
     """What the native form of the limit pass is told: the numbers that stand in the SQL of the other. Made in `limit`."""
 
     rows: str  # SQL for each row's person, keys and values; "" if there is nothing to limit
+    owners: str  # SQL for references and persons if rows have references in the place of their persons, else ""
     sums: str  # SQL for keys and sums of persons whom nothing limits; "" if that is known of none
     declared: str  # SQL for all public keys in order, "" without any
     keys: int
@@ -394,7 +395,8 @@ class Plan:
         """The queries whose results are released."""
         if self.limits is None:
             return (self.inner,)
-        return tuple(filter(None, (self.limits.rows, self.limits.sums, self.limits.declared)))
+        limits = self.limits
+        return tuple(filter(None, (limits.rows, limits.owners, limits.sums, limits.declared)))
 
     @cached_property
     def inner(self) -> str:

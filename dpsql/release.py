@@ -19,8 +19,8 @@ def release(plan: Plan, run: Callable[[str], Stream]) -> Noisy:
     """Add the plan's noise to exact integers: those that its inner query gave, or that its rows add up to.
 
     Needs:   `run`, which gives the results of `plan.exact`. Of `plan.inner` one row for each key, integer columns in the order
-             of `plan.noise`, and private keys before them; of `plan.limits` each row's person, keys and values, sums of
-             persons whom nothing limits, and all public keys. A durable charge
+             of `plan.noise`, and private keys before them; of `plan.limits` each row's person (or what leads to her,
+             and where it leads), keys and values, sums of persons whom nothing limits, and all public keys. A durable charge
     Gives:   the totals with noise of the plan's mechanisms and scales in every cell, and of private keys only the rows
              whose noisy number of persons reaches the threshold; the exact table is gone
     Proof:   one native call reads the stream, limits what persons add where SQL has not done it, draws each cell's noise on
@@ -35,8 +35,9 @@ def release(plan: Plan, run: Callable[[str], Stream]) -> Noisy:
         noisy = add_noise(run(plan.inner), kind, scales, least)
     else:
         limits = plan.limits
-        rows, sums, declared = (run(sql) if sql else None for sql in (limits.rows, limits.sums, limits.declared))
-        noisy = limit_and_add_noise(rows, sums, declared, limits, kind, scales, least)
+        texts = (limits.rows, limits.sums, limits.declared, limits.owners)
+        rows, sums, declared, owners = (run(sql) if sql else None for sql in texts)
+        noisy = limit_and_add_noise(rows, sums, declared, limits, kind, scales, least, owners)
     if isinstance(plan.keys, PublicKeys) and len(noisy) != plan.keys.count:
         raise Failed
     return noisy

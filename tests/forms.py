@@ -14,10 +14,10 @@ from dpsql.plan import Plan
 def natively(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:
     """Its rows with all keys, and with noise so small that there is none."""
     assert plan.limits is not None
-    texts = (plan.limits.rows, plan.limits.sums, plan.limits.declared)
-    rows, sums, declared = (connection.sql(sql) if sql else None for sql in texts)
+    texts = (plan.limits.rows, plan.limits.sums, plan.limits.declared, plan.limits.owners)
+    rows, sums, declared, owners = (connection.sql(sql) if sql else None for sql in texts)
     scales, least = [2.0**-200] * len(plan.noise), 0 if plan.threshold else None
-    return rows_of(plan, limit_and_add_noise(rows, sums, declared, plan.limits, "laplace", scales, least))
+    return rows_of(plan, limit_and_add_noise(rows, sums, declared, plan.limits, "laplace", scales, least, owners))
 
 
 def by_sql(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:

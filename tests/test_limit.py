@@ -38,7 +38,10 @@ KEYS: dict[str, tuple[str, list[Any]]] = {
     "level": ("INTEGER", [1, 2, 3, 9]),  # and 1 to 3
 }
 PERSONS = {
-    "BIGINT": [1, 2, 3, -5, 2**35 - 1, 2**35, 2**36 + 1, 257, 513, 2**63 - 1],
+    "BIGINT": [1, 2, 3, -5, 2**31 - 1, 2**31, 2**35, 2**36 + 1, 257, 513, 2**63 - 1, None],
+    "INTEGER": [0, 1, 2, -1, 2**31 - 1, -(2**31), 64, None],
+    "UTINYINT": [0, 1, 2, 255],
+    "UBIGINT": [2**64 - 1, 2**63, 2**40, 5, 2**31],
     "VARCHAR": ["", "1", "a", "\0", "a\0", "b" * 50],
     "HUGEINT": [1, 2, -(2**90), 2**90],
     "UUID": [f"00000000-0000-0000-0000-00000000000{i}" for i in range(5)],
@@ -144,11 +147,10 @@ def test_parts_are_merged(n: int, persons: int, query: str) -> None:
 def limits(**given: Any) -> Limits:
     one = Block("rows", (), (((), 1),), 1, 1, 1.0)
     usual = {
-        "rows": "",
-        "sums": "",
-        "declared": "",
+        **dict.fromkeys(("rows", "owners", "sums", "declared"), ""),
         "keys": 1,
         "private": True,
+        "hashed": given.get("private", True),
         "norm": 1,
         "max_rows": 10,
         "max_groups": 2,
@@ -198,10 +200,35 @@ def test_what_is_not_as_it_should_be_is_an_error(columns: dict[str, Any], given:
     assert not any(character.isdigit() for character in str(caught.value))
 
 
-def test_nobody_is_an_error() -> None:
+def test_rows_of_nobody_are_left_out() -> None:
     table = pa.table({"person": pa.array([1, None]), "k0": ["a", "b"], "hash": pa.array([1, 2], pa.uint32())})
-    with pytest.raises(ValueError, match="a person or a sum is NULL"):
-        limit_and_add_noise(table, None, None, limits(), "laplace", [1.0] * 2, 0)
+    found = limit_and_add_noise(table, None, None, limits(), "laplace", [2.0**-200] * 2, 0)
+    assert pa.table(found)["k0"].to_pylist() == ["a"]
+
+
+@pytest.mark.parametrize("far", [1, 2**40, -(2**40)])
+def test_rows_are_of_whom_their_references_lead_to(far: int) -> None:
+    """One that leads to nobody is left out, one that leads to two persons, or twice to one, is a row for each."""
+    owners = pa.table({"key": pa.array([far, 2, 3, 3, 4, 4, None], pa.int64()), "person": [7, 8, 7, 9, 9, 9, 5]})
+    rows = pa.table({"key": pa.array([far, far, 2, 3, 4, 5, None], pa.int64()), "k0": list("aabbcdd")})
+    public = limits(private=False, max_rows=100, names=("n0",))
+    keys = pa.table({"k0": list("abcd")})
+    found = limit_and_add_noise(rows, None, keys, public, "laplace", [2.0**-200], None, owners)
+    assert list(map(int, pa.table(found)["n0"].to_pylist())) == [2, 3, 2, 0]
+    private = limits(hashed=False, max_rows=100, max_groups=100, names=("persons", "n0"))
+    coded = rows.set_column(1, "k0", pa.array([1, 1, 2, 2, 3, 4, 4]))
+    found = limit_and_add_noise(coded, None, None, private, "laplace", [2.0**-200] * 2, 0, owners)
+    cells = pa.table(found).to_pydict()
+    assert sorted(zip(cells["k0"], map(int, cells["persons"]), strict=True)) == [(1, 1), (2, 3), (3, 1)]
+
+
+def test_a_row_that_adds_too_much_is_an_error() -> None:
+    """Sums of words hold for rows that add at most 2^36."""
+    block = Block("rows", ((2**37, 1),), (((1,), 1), ((0,), 1)), 1, 1, 1.0)
+    wide = limits(keys=0, private=False, blocks=(block,), names=("a", "b"))
+    table = pa.table({"person": [1], "x0": [1.0]})
+    with pytest.raises(ValueError, match="columns"):
+        limit_and_add_noise(table, None, None, wide, "laplace", [1.0] * 2)
 
 
 def test_a_key_that_stands_twice_is_an_error() -> None:

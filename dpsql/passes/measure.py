@@ -86,6 +86,17 @@ def whole_value(axis: Axis) -> Column | None:
     return value if whole and isinstance(value, Column) and value.facts.stored else None
 
 
+def short(axis: Axis) -> bool:
+    """Whether values are stored with at most 15 digits and count in steps of the last one: a DOUBLE holds those exactly.
+
+    With X below 2^50 steps, X / 10^s and ten to the s times that are off by X / 2^51 at the most, so that rounding gives X. So
+    values can be shifted before they are clipped.
+    """
+    type_ = axis.value.facts.type
+    decimal = isinstance(axis.value, Column) and axis.value.facts.stored and type_.kind == "DECIMAL"
+    return bool(decimal and axis.degree and type_.width <= 15 and axis.step * 10**type_.scale == 1)
+
+
 def row_value(axis: Axis) -> exp.Expr:
     """The row's value in steps from `low`: a whole number, or a DOUBLE that may still be anything; for degree 0, the value itself."""
     if (exact := whole_value(axis)) is not None:
@@ -94,6 +105,11 @@ def row_value(axis: Axis) -> exp.Expr:
     if not axis.degree:
         return value
     facts = axis.value.facts
+    if short(axis):
+        steps = exp.Round(
+            this=exp.Mul(this=cast(value, facts.type, DOUBLE), expression=algebra.literal(1 / axis.step, DOUBLE))
+        )
+        return exp.Paren(this=exp.Sub(this=steps, expression=algebra.literal(axis.low / axis.step, DOUBLE)))
     if axis.low and facts.type != DOUBLE and facts.declared:  # exactly, before large numbers lose their last digits
         shifted = algebra.call("-", axis.value, algebra.constant(axis.low))
         value = cast(total(shifted), shifted.facts.type, DOUBLE)

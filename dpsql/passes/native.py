@@ -8,6 +8,7 @@ from typing import Literal
 
 from sqlglot import exp
 
+from dpsql import algebra
 from dpsql.algebra import Column, identifier, name, total
 from dpsql.catalog import CODE, DOUBLE, PERSON, VARCHAR, fold, quoted
 from dpsql.functions import to_type
@@ -22,6 +23,7 @@ from dpsql.passes.measure import (
     row_value,
     rows_of,
     shared,
+    short,
     step,
     times,
     with_steps,
@@ -29,8 +31,9 @@ from dpsql.passes.measure import (
 from dpsql.passes.single import bounding, same_group, single, uses
 from dpsql.passes.split import Split
 from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, numbered, text_of_keys
-from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Unnest, Windowed, sources
+from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Unnest, Windowed, owners, sources
 
+LISTED = 32  # texts that are looked up one after the other
 WIDEST = 36  # columns of the native form
 FINEST = 2**53  # grids of it
 # Their hashes are computed there, and only for persons who have too many groups.
@@ -43,7 +46,8 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     Needs:   the split of which `query` makes SQL, and the same limits
     Gives:   what `limit_and_add_noise` needs to find the rows of `inner`, number for number
     Proof:   `rows` is the step of that name with values still to be clipped, which is one comparison, and with rows of nobody,
-             which are left out there. Private keys are ranked by the engine's own hash of the pair, so that both forms rank
+             which are left out there; or it has what leads to a person, and `owners` says where, for the same join
+             (`referring`). Private keys are ranked by the engine's own hash of the pair, so that both forms rank
              alike: `rows` has it, or it is of whole numbers, for which it is known. Rows with other keys than the declared
              ones are left out there (`as_stored`). The other steps are the same integer arithmetic on the same numbers
              (rust/limit). Which form runs depends on the text and on the schema alone
@@ -71,7 +75,7 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     ):
         return None
     private, declared = isinstance(split.keys, PrivateKeys), ""
-    rows, sums = parted(split, max_rows)
+    rows, owners, sums = parted(split, max_rows)
     if keys and isinstance(split.keys, PublicKeys):
         shown = ", ".join(map(quoted, keys))
         declared = (
@@ -80,6 +84,7 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     names = [c for i, s in enumerate(summands) for c in s.columns(i)]
     return Limits(
         text_of(rows),
+        text_of(owners),
         text_of(sums),
         declared,
         len(keys),
@@ -94,20 +99,22 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     )
 
 
-def parted(split: Split, max_rows: int) -> tuple[exp.Select | None, exp.Select | None]:
-    """SQL for the rows that need limits, and for the sums of those that do not; from the text and the schema alone.
+def parted(split: Split, max_rows: int) -> tuple[exp.Select | None, exp.Select | None, exp.Select | None]:
+    """SQL for the rows that need limits, for whose they are, and for the sums of those that need none; from the text and the
+    schema alone.
 
     In a prepared table it is known how many rows each person has. Those with few are within the limits whatever is asked of
     them, since no relation that the table bounds has more rows of hers; only the others are limited.
     """
     relation, kinds = mapped(split.tracked.relation, read), {s.kind for s in split.summands}
     if single(relation):
-        return None, unlimited(split, relation, one=True)
+        return None, None, unlimited(split, relation, one=True)
     if kinds <= {"persons"} and same_group(split):
-        return None, unlimited(split, relation, one=False)
+        return None, None, unlimited(split, relation, one=False)
     base = bounding(relation)
     if isinstance(split.keys, PrivateKeys) or not isinstance(base, Owned) or not base.scan.table.prepared:
-        return streamed(split, relation), None
+        referred, owned = referring(split, relation)
+        return streamed(split, referred), owned, None
     coded = (
         replace(base, read=CODE) if len(list(owners_in(relation))) == 1 else base
     )  # else a join would compare numbers with persons
@@ -116,9 +123,9 @@ def parted(split: Split, max_rows: int) -> tuple[exp.Select | None, exp.Select |
         return mapped(relation, lambda owned: new if owned is base else owned)
 
     if kinds != {"rows"}:
-        return streamed(split, with_(coded)), None
+        return streamed(split, with_(coded)), None, None
     light, heavy = replace(coded, few=max_rows), replace(coded, many=max_rows)
-    return streamed(split, with_(heavy)), unlimited(split, with_(light), one=True)
+    return streamed(split, with_(heavy)), None, unlimited(split, with_(light), one=True)
 
 
 def read(owned: Owned) -> Owned:
@@ -153,6 +160,42 @@ def hashed_there(split: Split) -> bool:
     keys = split.tracked.resolved.keys
     stored = all(isinstance(key, Column) and key.facts.stored and key.facts.type.sql in HASHED for key in keys)
     return len(roots) == 1 and roots[0] in HASHED and stored
+
+
+def referring(split: Split, relation: Relation) -> tuple[Relation, exp.Select | None]:
+    """The rows with the reference that leads to their person in her place, and SQL for who that is.
+
+    `attribute` joins the rows with `owners` on the reference; here it is done natively, as the last step, on the same two tables.
+    So it may be only where nothing before looks at the person, or multiplies rows of nobody.
+    """
+    found = carried(relation)
+    if found is None or not found.path or (isinstance(split.keys, PrivateKeys) and not hashed_there(split)):
+        return relation, None
+    (table, link), rest = found.path[0], found.path[1:]
+    target = rest[0][0] if rest else found.root
+    types = [
+        of.columns[fold(c)].type.sql for of, words in ((table, link.columns), (target, link.referenced)) for c in words
+    ]
+    if len(types) != 2 or types[0] != types[1] or types[0] not in HASHED:
+        return relation, None
+    column = table.columns[fold(link.columns[0])].name
+    referred = mapped(relation, lambda owned: replace(owned, read=column, nobody=True) if owned is found else owned)
+    return referred, owners(target, link.referenced, rest, found.root)
+
+
+def carried(relation: Relation) -> Owned | None:
+    """The only table with persons, if they are only carried from there to the top."""
+    match relation:
+        case Owned(_, _, _, read_):
+            return None if read_ else relation
+        case Filter(source) | Project(source):
+            return carried(source)
+        case Join(left, right, _, "inner" | "left" | "semi" | "anti", None) if not any(owners_in(right)):
+            return carried(left)
+        case Join(left, right, _, "inner", None) if not any(owners_in(left)):
+            return carried(right)
+        case _:
+            return None
 
 
 def with_nobody(relation: Relation) -> Relation:
@@ -223,7 +266,8 @@ def unlimited(split: Split, relation: Relation, one: bool) -> exp.Select:
 def by_number(split: Split, source: str, before: Sequence[exp.Expr], after: Sequence[exp.Expr]) -> exp.Select:
     """A step's columns, with the keys between them: declared texts by their numbers, others with the types that declared ones have.
 
-    Texts are looked up by the engine, which does that once for each entry of a dictionary and not for each row.
+    Texts are looked up by the engine, which does that once for each entry of a dictionary and not for each row. What is not
+    among them has no number, and no group.
     """
     if isinstance(split.keys, PrivateKeys):
         keys: list[exp.Expr] = [name(word) for word, _ in split.keys.columns]
@@ -232,6 +276,14 @@ def by_number(split: Split, source: str, before: Sequence[exp.Expr], after: Sequ
     for i, (word, type_, values) in enumerate(split.keys.columns):
         if type_ != VARCHAR:
             shown.append(to_type(name(word), type_.sql).as_(word, quoted=True))
+            continue
+        if len(values) <= LISTED and None not in values[:-1]:
+            listed = [algebra.literal(value, VARCHAR) for value in values if value is not None]
+            found = exp.Anonymous(this="list_position", expressions=[exp.Array(expressions=listed), name(word)])
+            place: exp.Expr = exp.Sub(this=found, expression=number(1))
+            if len(listed) < len(values):  # what is not declared counts as NULL
+                place = exp.Coalesce(this=place, expressions=[number(len(listed))])
+            shown.append(place.as_(word, quoted=True))
             continue
         number_: exp.Expr = to_type(name("i", f"d{i}"), "INTEGER")
         if None in values:  # what is not declared counts as NULL
@@ -274,7 +326,8 @@ def clipped_again(axis: Axis) -> bool:
     """Whether values out of range end where the scan would have put them. Exact ones must not be shifted before that."""
     facts = axis.value.facts
     ranged = facts.declared and facts.range == (axis.low, axis.high)
-    return isinstance(axis.value, Column) and axis.degree > 0 and ranged and (facts.type == DOUBLE or not axis.low)
+    shifted = facts.type == DOUBLE or not axis.low or short(axis)
+    return isinstance(axis.value, Column) and axis.degree > 0 and ranged and shifted
 
 
 def stored_as(relation: Relation, column: str, what: Literal["domain", "between"]) -> Relation:

@@ -19,6 +19,7 @@ use hashbrown::HashTable;
 use crate::Error;
 
 pub const UNKNOWN: u32 = u32::MAX;
+const MOST: u32 = 1 << 31;
 /// Whole numbers below this are looked up in a list rather than in a hash table.
 const SMALL: u64 = 1 << 16;
 
@@ -182,7 +183,7 @@ impl Book {
             return Ok(known);
         }
         let number = self.next;
-        self.next = number.checked_add(1).filter(|next| *next < UNKNOWN).ok_or(Error::Size)?;
+        self.next = Some(number + 1).filter(|next| *next < MOST).ok_or(Error::Size)?;
         let hasher = &self.hasher;
         match value {
             Value::Null => self.null = number,
@@ -210,9 +211,13 @@ impl Book {
     }
 }
 
-/// Two numbers as one word.
+/// Two numbers below 2^31 as one word: a small one if both are small.
 fn both(left: u32, right: u32) -> u64 {
-    u64::from(left) << 32 | u64::from(right)
+    if left | right < 1 << 8 {
+        u64::from(left << 8 | right)
+    } else {
+        1 << 63 | u64::from(left) << 32 | u64::from(right)
+    }
 }
 
 struct Books {
@@ -254,6 +259,13 @@ impl Books {
 pub struct Codes {
     books: RwLock<Books>,
     kept: bool,
+}
+
+impl Default for Codes {
+    /// For one column.
+    fn default() -> Self {
+        Self::new(1, false)
+    }
 }
 
 impl Codes {
@@ -319,11 +331,15 @@ impl Codes {
         Ok(books.look_up(&read, columns, |book| book.null))
     }
 
-    /// The words of the only column that are not small, in the order of their numbers, if all are so.
+    /// The words of the only column, in the order of their numbers, if it has only words.
     pub fn words(&self) -> Vec<u64> {
         let books = self.books.read().unwrap_or_else(PoisonError::into_inner);
-        let mut found = vec![0; books.columns[0].words.len()];
-        for (word, number) in &books.columns[0].words {
+        let book = &books.columns[0];
+        let mut found = vec![0; book.next as usize];
+        for (word, number) in (0..).zip(&book.small).filter(|(_, number)| **number != UNKNOWN) {
+            found[*number as usize] = word;
+        }
+        for (word, number) in &book.words {
             found[*number as usize] = *word;
         }
         found

@@ -26,31 +26,36 @@
 mod codes;
 mod light;
 mod measure;
+mod owners;
 mod parts;
 mod person;
+mod persons;
 mod rank;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Decimal128Type;
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Decimal128Array, RecordBatch, RecordBatchReader, UInt64Array,
+    Array, ArrayRef, BooleanArray, Decimal128Array, RecordBatch, RecordBatchReader, new_empty_array,
 };
 use arrow_schema::{DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
 
 use codes::{Codes, UNKNOWN};
-use light::Light;
+use light::{Counts, Light};
 use measure::Measures;
-use parts::{Inbox, Outgoing, PERSONS, Scratch};
+use owners::{Owners, Whose};
+use parts::{Inbox, Outgoing, Rows, Scratch};
 use person::Totals;
+use persons::Persons;
 use rank::Ranks;
 
 /// Rows that are worked on at a time: what they need stays near the processor.
-const SLICE: usize = 1 << 14;
+const SLICE: usize = 1 << 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -139,17 +144,18 @@ pub fn limit(
     limits: &Limits,
     declared: Option<&RecordBatch>,
     sums: Option<&RecordBatch>,
+    owners: Option<&[RecordBatch]>,
     rows: Option<impl RecordBatchReader + Send>,
 ) -> Result<RecordBatch, Error> {
-    let measures = Measures::new(limits);
+    let measures = Measures::new(limits)?;
     match measures.first() + measures.words() {
-        1 => run::<1>(limits, declared, sums, rows),
-        2 => run::<2>(limits, declared, sums, rows),
-        3 => run::<3>(limits, declared, sums, rows),
-        4 => run::<4>(limits, declared, sums, rows),
-        5..=8 => run::<8>(limits, declared, sums, rows),
-        9..=16 => run::<16>(limits, declared, sums, rows),
-        17..=40 => run::<40>(limits, declared, sums, rows),
+        1 => run::<1>(limits, declared, sums, owners, rows),
+        2 => run::<2>(limits, declared, sums, owners, rows),
+        3 => run::<3>(limits, declared, sums, owners, rows),
+        4 => run::<4>(limits, declared, sums, owners, rows),
+        5..=8 => run::<8>(limits, declared, sums, owners, rows),
+        9..=16 => run::<16>(limits, declared, sums, owners, rows),
+        17..=40 => run::<40>(limits, declared, sums, owners, rows),
         _ => Err(Error::Columns),
     }
 }
@@ -158,9 +164,10 @@ fn run<const W: usize>(
     limits: &Limits,
     declared: Option<&RecordBatch>,
     sums: Option<&RecordBatch>,
+    owners: Option<&[RecordBatch]>,
     rows: Option<impl RecordBatchReader + Send>,
 ) -> Result<RecordBatch, Error> {
-    let measures = Measures::new(limits);
+    let measures = Measures::new(limits)?;
     let key_fields = fields_of_keys(limits, &measures, declared, sums, rows.as_ref())?;
     let keys = Codes::new(limits.keys, limits.private);
     let shown = match declared {
@@ -177,13 +184,13 @@ fn run<const W: usize>(
         Some(batch) => numbers(limits, &keys, &batch.columns()[..limits.keys], batch.num_rows())?,
         None => Vec::new(),
     };
-    let persons = Codes::new(1, false);
-    let person = rows.as_ref().map(|rows| rows.schema().field(0).data_type().clone());
-    let inbox = Inbox::<W>::new(&keys, measures.first());
-    let last = match rows {
-        Some(rows) => take_in(rows, limits, &measures, &persons, &keys, &inbox)?,
-        None => 0,
+    let person = match owners {
+        Some(owners) => owners.first().map(|pairs| pairs.column(1).data_type().clone()),
+        None => rows.as_ref().map(|rows| rows.schema().field(0).data_type().clone()),
     };
+    let inbox = Inbox::<W>::new(&keys, measures.first());
+    let taken =
+        rows.map(|rows| take_in(rows, owners, limits, &measures, &keys, &inbox)).transpose()?;
 
     let mut columns = keys.rows()?;
     if limits.private && columns.is_empty() {
@@ -194,33 +201,32 @@ fn run<const W: usize>(
     let count = keys.count();
     // Each thread has totals of its own: only where there are more records than these.
     let threads = cores().min(records / count.max(1)).min(records / SLICE).max(1);
-    let ranks = match person {
-        Some(person) if limits.private && !limits.hashed => {
-            Some(Ranks::new(&person, persons.words(), &columns)?)
+    let ranks = match (person, &taken) {
+        (Some(person), Some(taken)) if limits.private && !limits.hashed => {
+            Some(Ranks::new(&person, taken.whose.persons().words(), &columns)?)
         }
         _ => None,
     };
+    let (last, light) = taken.map_or((0, Vec::new()), |taken| (taken.last, taken.light));
     let left = Mutex::new(inbox.parts.iter().enumerate());
     let totals = in_threads(threads, || {
-        let mut light = Light::new(limits, &measures, count);
         let mut totals = Totals::new(limits, &measures, &columns, ranks.as_ref(), count);
         let mut scratch = Scratch::new();
         loop {
             let next = lock(&left).next();
-            let Some((i, part)) = next else { return Ok([light.totals(), totals.sums()]) };
-            let mut part = std::mem::take(&mut *lock(part)); // its memory is free afterwards
-            if let Some((most, once)) = light::most(limits) {
-                let add = |records: &[_], first: &[_]| light.add(records, first);
-                part.light(last, most, once.then_some(count), &mut scratch, add);
-            }
+            let Some((i, part)) = next else { return Ok(totals.sums()) };
+            let part = std::mem::take(&mut *lock(part)); // its memory is free afterwards
             part.by_person(last, &mut scratch, |records| totals.add(i, records));
         }
     })?;
-    let mut found = totals.into_iter().flatten().reduce(|mut sums, more| {
+    let mut found = totals.into_iter().reduce(|mut sums, more| {
         sums.iter_mut().zip(more).for_each(|(sum, one)| *sum += one);
         sums
     });
     let found = found.get_or_insert_default();
+    for (sum, more) in found.iter_mut().zip(light) {
+        *sum += i128::try_from(more).map_err(|_| Error::Size)?;
+    }
     if let Some(batch) = sums {
         add(found, limits, &others, &batch.columns()[limits.keys..])?;
     }
@@ -307,20 +313,45 @@ fn add(
     Ok(())
 }
 
-/// Puts all rows into parts, and says the largest number of a person in hers. Threads take batches in turn.
+/// Bytes of rows that are kept until all persons' rows are counted.
+const KEPT: usize = 1 << 30;
+
+struct Taken {
+    whose: Whose,
+    last: u64,        // the largest number of a person within her part
+    light: Vec<u128>, // the totals of persons whom nothing limits
+}
+
+/// Takes all rows: those of persons whom nothing limits are added, and the others are put into parts.
+///
+/// Threads take batches in turn. Who has few rows is known when all are there: until then they are kept. If they are too
+/// many for that, all are put into parts.
 fn take_in<const W: usize>(
     mut rows: impl RecordBatchReader + Send,
+    owners: Option<&[RecordBatch]>,
     limits: &Limits,
     measures: &Measures,
-    persons: &Codes,
     keys: &Codes,
     inbox: &Inbox<W>,
-) -> Result<u64, Error> {
-    let Some(first) = rows.next() else { return Ok(0) };
-    let few = first.as_ref().is_ok_and(|batch| batch.num_rows() < SLICE);
-    let left = Mutex::new((Some(first), Some(rows)));
-    let take = || {
+) -> Result<Taken, Error> {
+    let kind = rows.schema().field(0).data_type().clone();
+    let first = rows.next();
+    let some = match &first {
+        Some(Ok(batch)) => batch.column(0).slice(0, SLICE.min(batch.num_rows())),
+        _ => new_empty_array(&kind),
+    };
+    let whose = match owners {
+        Some(pairs) => Whose::Through(Owners::new(pairs)?),
+        None => Whose::Own(Persons::like(&some)),
+    };
+    let most = light::most(limits);
+    let (kept, bytes) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+    let keep = AtomicBool::new(most.is_some());
+    let threads = if some.len() < SLICE { 1 } else { cores() };
+    let left = Mutex::new((first, Some(rows)));
+    let took = in_threads(threads, || {
         let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
+        let mut counts = Counts::default();
         loop {
             let next = {
                 let mut left = lock(&left);
@@ -330,19 +361,57 @@ fn take_in<const W: usize>(
                 }
                 next
             };
-            let Some(batch) = next else { return Ok(outgoing.finish(inbox, &mut scratch)) };
+            let Some(batch) = next else {
+                return Ok((outgoing.finish(inbox, &mut scratch), counts));
+            };
             let batch = batch.map_err(|_| Error::Stream)?;
             for start in (0..batch.num_rows()).step_by(SLICE) {
                 let slice = owned(batch.slice(start, SLICE.min(batch.num_rows() - start)))?;
-                let (columns, rows) = (slice.columns(), slice.num_rows());
-                let person = persons_of(&columns[0], persons)?;
-                let key = numbers(limits, keys, &columns[1..=limits.keys], rows)?;
-                let words = measures.of(&columns[1 + limits.keys..])?;
-                outgoing.take(&person, &key, &words, inbox, &mut scratch)?;
+                let (columns, count) = (slice.columns(), slice.num_rows());
+                let (persons, found) = whose.of(&columns[0])?;
+                let rows = Rows {
+                    persons: Vec::new(),
+                    keys: numbers(limits, keys, &columns[1..=limits.keys], count)?,
+                    words: measures.of(&columns[1 + limits.keys..])?,
+                };
+                let rows = match found {
+                    Some(found) => rows.of(persons, &found),
+                    None => Rows { persons, ..rows },
+                };
+                let count = rows.persons.len();
+                let before = bytes.fetch_add(8 * (1 + rows.words.len()) * count, Ordering::Relaxed);
+                if keep.load(Ordering::Relaxed) && before < KEPT && counts.add(&rows.persons) {
+                    lock(&kept).push(rows);
+                } else {
+                    keep.store(false, Ordering::Relaxed);
+                    outgoing.take(&rows, inbox, &mut scratch)?;
+                }
             }
         }
-    };
-    Ok(in_threads(if few { 1 } else { cores() }, take)?.into_iter().max().unwrap_or(0))
+    })?;
+    let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (last, counts): (Vec<_>, Vec<_>) = took.into_iter().unzip();
+    let counts = counts.into_iter().reduce(Counts::merge).unwrap_or_default();
+    let total: usize = kept.iter().map(|rows: &Rows| rows.persons.len()).sum();
+    let heavy = most.filter(|_| keep.into_inner()).map(|most| counts.above(most));
+    let left = Mutex::new(kept.into_iter());
+    let added = in_threads(threads, || {
+        let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
+        let new = |heavy| Light::new(limits, measures, heavy, keys.count(), total, threads);
+        let mut light = heavy.as_ref().and_then(new);
+        loop {
+            let next = lock(&left).next();
+            let Some(rows) = next else { return Ok((outgoing.finish(inbox, &mut scratch), light)) };
+            let rows = if let Some(light) = &mut light { light.add(&rows) } else { rows };
+            outgoing.take(&rows, inbox, &mut scratch)?;
+        }
+    })?;
+    let (later, light): (Vec<_>, Vec<_>) = added.into_iter().unzip();
+    Ok(Taken {
+        whose,
+        last: last.into_iter().chain(later).max().unwrap_or(0),
+        light: Light::totals(light.into_iter().flatten().collect())?,
+    })
 }
 
 /// The rows that are someone's.
@@ -354,25 +423,6 @@ fn owned(rows: RecordBatch) -> Result<RecordBatch, Error> {
             filter_record_batch(&rows, &there).map_err(|_| Error::Type)
         }
     }
-}
-
-/// Whole numbers from here on are not a person's own number.
-const DIRECT: u64 = PERSONS / 2;
-
-/// Numbers for persons: whole numbers that are not large are their own, and all others get those above.
-fn persons_of(column: &ArrayRef, codes: &Codes) -> Result<Vec<u64>, Error> {
-    let Some(mut numbers) = codes::integers(column) else {
-        let found = codes.of(std::slice::from_ref(column), column.len())?;
-        return Ok(found.into_iter().map(u64::from).collect());
-    };
-    if numbers.iter().copied().max() >= Some(DIRECT) {
-        let large = UInt64Array::from_iter_values(numbers.iter().copied().filter(|n| *n >= DIRECT));
-        let mut found = codes.of(&[Arc::new(large)], 0)?.into_iter();
-        for number in numbers.iter_mut().filter(|number| **number >= DIRECT) {
-            *number = DIRECT + u64::from(found.next().expect("there is one for each"));
-        }
-    }
-    Ok(numbers)
 }
 
 fn table(

@@ -1,116 +1,262 @@
 //! Persons who are within all limits whatever keys their rows have: these rows are added as they are.
 //!
 //! With n rows a person has at most n keys, and the norm of how many she has with each is at most n. So if n is no more
-//! than any limit, her rows count in full, in any order and apart from each other.
+//! than any limit, her rows count in full, in any order and apart from each other. `Counts` says who that is, once all rows are
+//! there; `Light` adds theirs.
 
+use std::sync::Mutex;
+
+use crate::codes::UNKNOWN;
 use crate::measure::{Measures, Source, below, unpacked};
-use crate::parts::{Record, key_of, rows_of};
-use crate::{Kind, Limits};
+use crate::parts::Rows;
+use crate::{Error, Kind, Limits, in_threads, lock};
 
-/// So many records add less than a word can hold: one adds less than 2^44.
-const SETTLED: usize = 1 << 19;
+/// So many rows add less than a word can hold: one adds at most 2^36.
+const SETTLED: usize = 1 << 26;
+/// Persons with larger numbers are not counted.
+const COUNTED: usize = 1 << 24;
 
-/// How many rows are within all limits, and whether the first of a person's rows with a key adds more than others.
-///
-/// None if some rows do not count for persons.
-pub fn most(limits: &Limits) -> Option<(u32, bool)> {
+/// How many rows are within all limits. None if some rows do not count for persons.
+pub fn most(limits: &Limits) -> Option<u32> {
     let mut most = if limits.private { limits.max_groups as u128 } else { u128::MAX };
-    let mut once = limits.private;
     for block in &limits.blocks {
         match block.kind {
             Kind::Rows => most = most.min(limits.max_rows),
-            Kind::Persons if block.axes.is_empty() => {
-                (most, once) = (most.min(limits.in_groups), true);
-            }
+            Kind::Persons if block.axes.is_empty() => most = most.min(limits.in_groups),
             Kind::Persons => return None,
         }
     }
-    Some((u32::try_from(most).unwrap_or(u32::MAX), once))
+    Some(u32::try_from(most).unwrap_or(u32::MAX))
+}
+
+/// How many rows each person has, those included that have no key.
+#[derive(Default)]
+pub struct Counts(Vec<u32>);
+
+impl Counts {
+    /// Counts fewer than 2^32 rows; false if persons have numbers that are too large for that.
+    pub fn add(&mut self, persons: &[u32]) -> bool {
+        let last = persons.iter().copied().max().map_or(0, |last| last as usize);
+        if last >= COUNTED {
+            return false;
+        }
+        if last >= self.0.len() {
+            self.0.resize((last + 1).next_power_of_two(), 0);
+        }
+        for person in persons {
+            let count = &mut self.0[*person as usize];
+            *count = count.wrapping_add(1);
+        }
+        true
+    }
+
+    pub fn merge(mut self, mut other: Self) -> Self {
+        if self.0.len() < other.0.len() {
+            std::mem::swap(&mut self, &mut other);
+        }
+        self.0.iter_mut().zip(other.0).for_each(|(count, more)| *count += more);
+        self
+    }
+
+    /// Those with more rows.
+    pub fn above(&self, most: u32) -> Heavy {
+        let last = self.0.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+        let word = |counts: &[u32]| {
+            counts.iter().enumerate().fold(0, |word, (i, n)| word | u64::from(*n > most) << i)
+        };
+        Heavy(self.0[..last].chunks(64).map(word).collect())
+    }
+}
+
+/// A set of persons: a bit for each.
+pub struct Heavy(Vec<u64>);
+
+impl Heavy {
+    fn has(&self, person: u32) -> bool {
+        self.0[person as usize / 64] >> (person % 64) & 1 == 1
+    }
+
+    fn persons(&self) -> usize {
+        64 * self.0.len()
+    }
+}
+
+/// Pairs of a person and a key, each as the place of its bit in one of several sets: these stay near the processor.
+struct Pairs {
+    bits: u32,    // there are two to the power of this sets, and persons are dealt out to them
+    width: usize, // how many persons a set has at the most, a multiple of 64
+    keys: usize,
+}
+
+impl Pairs {
+    /// None if there would be far more bits than rows.
+    fn new(persons: usize, keys: usize, rows: usize) -> Option<Self> {
+        let all = persons * keys;
+        let bits = (all >> 22).next_power_of_two().ilog2().min(8);
+        let width = persons.div_ceil(64 << bits) * 64;
+        let fit = all <= 256 * rows && width * keys <= 1 << 32;
+        fit.then_some(Self { bits, width, keys })
+    }
+
+    /// The set, and the place in it.
+    #[allow(clippy::cast_possible_truncation)] // `new` has seen to it
+    fn place(&self, person: u32, key: u32) -> (usize, u32) {
+        let number = (person >> self.bits) as usize;
+        (person as usize & ((1 << self.bits) - 1), (key as usize * self.width + number) as u32)
+    }
+
+    /// For each key how many persons have it, from lists of places in one set.
+    fn count<'a>(&self, places: impl Iterator<Item = &'a Vec<u32>>) -> Vec<u64> {
+        let mut seen = vec![0_u64; self.width / 64 * self.keys];
+        for place in places.flatten() {
+            seen[*place as usize / 64] |= 1 << (place % 64);
+        }
+        let persons = seen.chunks_exact((self.width / 64).max(1));
+        persons.map(|seen| seen.iter().map(|word| u64::from(word.count_ones())).sum()).collect()
+    }
 }
 
 struct Column {
     source: Option<Source>, // None: how many persons have the key
     factor: u128,
-    sums: Vec<u64>, // for each key, before the factor
+    sums: Vec<u64>, // for each key, before the factor; the first one is of rows that are not added
 }
 
 /// What such rows add to the totals of keys.
-pub struct Light {
+pub struct Light<'a> {
+    heavy: &'a Heavy,
     columns: Vec<Column>,
-    first: usize, // where measures begin in a record
+    first: usize, // where measures begin among the words of rows
     unsettled: usize,
-    totals: Vec<i128>,
+    totals: Vec<u128>,
+    pairs: Option<Pairs>, // if someone asks how many persons there are
+    places: Vec<Vec<u32>>,
+    slots: Vec<u32>,
 }
 
-impl Light {
-    pub fn new(limits: &Limits, measures: &Measures, keys: usize) -> Self {
+impl<'a> Light<'a> {
+    /// For so many rows, of which each thread has a part; None if persons are asked for and their pairs would take too much room.
+    pub fn new(
+        limits: &Limits,
+        measures: &Measures,
+        heavy: &'a Heavy,
+        keys: usize,
+        rows: usize,
+        threads: usize,
+    ) -> Option<Self> {
         let blocks = limits.blocks.iter();
         let factors = blocks.flat_map(|block| block.columns.iter().map(move |c| (block, c.1)));
-        let columns =
-            measures.sources().into_iter().zip(factors).map(|(source, (block, factor))| {
-                if block.kind == Kind::Rows { (Some(source), factor) } else { (None, block.weight) }
-            });
+        let sources = measures.sources().into_iter().zip(factors);
+        let columns = sources.map(|(source, (block, factor))| {
+            if block.kind == Kind::Rows { (Some(source), factor) } else { (None, block.weight) }
+        });
         let columns: Vec<_> = limits
             .private
             .then_some((None, 1))
             .into_iter()
             .chain(columns)
-            .map(|(source, factor)| Column { source, factor, sums: vec![0; keys] })
+            .map(|(source, factor)| Column { source, factor, sums: vec![0; keys + 1] })
             .collect();
-        Self {
+        let once = columns.iter().any(|column| column.source.is_none());
+        let pairs = if once { Some(Pairs::new(heavy.persons(), keys, rows)?) } else { None };
+        Some(Self {
+            heavy,
             totals: vec![0; keys * columns.len()],
             columns,
-            first: measures.first(),
+            first: measures.first() - 1,
             unsettled: 0,
-        }
+            places: pairs.as_ref().map_or_else(Vec::new, |pairs| {
+                let sets = 1 << pairs.bits;
+                (0..sets).map(|_| Vec::with_capacity(rows / sets / threads)).collect()
+            }),
+            pairs,
+            slots: Vec::new(),
+        })
     }
 
-    /// Adds records; where it matters, `first` says of each whether it is the first one of its person and key.
-    pub fn add<const W: usize>(&mut self, records: &[Record<W>], first: &[bool]) {
-        self.unsettled += records.len();
+    /// Adds rows of persons who are not heavy, and gives back the others.
+    pub fn add(&mut self, rows: &Rows) -> Rows {
+        self.unsettled += rows.persons.len();
         if self.unsettled > SETTLED {
             self.settle();
-            self.unsettled = records.len();
+            self.unsettled = rows.persons.len();
         }
-        let start = self.first;
-        for Column { source, sums, .. } in &mut self.columns {
-            match *source {
-                None => tally(sums, records, |row, _| u64::from(first[row])),
-                Some(Source::Rows) => tally(sums, records, |_, record| rows_of(record)),
-                Some(Source::Word(i)) => tally(sums, records, |_, record| record[start + i]),
-                Some(Source::Above(i)) => {
-                    tally(sums, records, |_, record| unpacked(record[start + i]).0);
+        let mut left = Vec::new();
+        self.slots.clear();
+        self.slots.extend(rows.persons.iter().zip(&rows.keys).enumerate().map(
+            |(i, (person, key))| {
+                if self.heavy.has(*person) {
+                    left.push(i);
+                    return 0;
                 }
+                key.wrapping_add(1) // 0 for `UNKNOWN`
+            },
+        ));
+        const { assert!(UNKNOWN == u32::MAX) }
+        if let Some(pairs) = &self.pairs {
+            for (slot, person) in
+                self.slots.iter().zip(&rows.persons).filter(|(slot, _)| **slot > 0)
+            {
+                let (set, place) = pairs.place(*person, slot - 1);
+                self.places[set].push(place);
+            }
+        }
+        for Column { source, sums, .. } in &mut self.columns {
+            let word = |i: usize| rows.words[self.first + i].iter().copied();
+            match *source {
+                None => {}
+                Some(Source::Rows) => tally(sums, &self.slots, std::iter::repeat(1)),
+                Some(Source::Word(i)) => tally(sums, &self.slots, word(i)),
+                Some(Source::Above(i)) => tally(sums, &self.slots, word(i).map(|x| unpacked(x).0)),
                 Some(Source::Below(i, grid)) => {
-                    tally(sums, records, |_, record| below(unpacked(record[start + i]), grid));
+                    tally(sums, &self.slots, word(i).map(|x| below(unpacked(x), grid)));
                 }
             }
         }
+        rows.select(&left)
     }
 
     fn settle(&mut self) {
         let width = self.columns.len();
         for (i, Column { factor, sums, .. }) in self.columns.iter_mut().enumerate() {
-            for (sum, total) in sums.iter_mut().zip(self.totals.iter_mut().skip(i).step_by(width)) {
-                let more = u128::from(std::mem::take(sum)) * *factor;
-                *total += i128::try_from(more).expect("it is far below 2^127");
+            let totals = self.totals.iter_mut().skip(i).step_by(width);
+            for (sum, total) in sums[1..].iter_mut().zip(totals) {
+                *total += u128::from(std::mem::take(sum)) * *factor;
             }
         }
     }
 
-    pub fn totals(mut self) -> Vec<i128> {
-        self.settle();
-        self.totals
+    /// What several have added; a person is counted once whoever has seen her.
+    pub fn totals(mut all: Vec<Self>) -> Result<Vec<u128>, Error> {
+        all.iter_mut().for_each(Self::settle);
+        let Some(one) = all.first() else { return Ok(Vec::new()) };
+        let mut totals = one.totals.clone();
+        for more in &all[1..] {
+            totals.iter_mut().zip(&more.totals).for_each(|(total, more)| *total += more);
+        }
+        let Some(pairs) = &one.pairs else { return Ok(totals) };
+        let left = Mutex::new(0..1 << pairs.bits);
+        let found = in_threads(all.len(), || {
+            let mut persons = vec![0; pairs.keys];
+            loop {
+                let Some(set) = lock(&left).next() else { return Ok(persons) };
+                let counts = pairs.count(all.iter().map(|one| &one.places[set]));
+                persons.iter_mut().zip(counts).for_each(|(sum, more)| *sum += more);
+            }
+        })?;
+        for (i, column) in one.columns.iter().enumerate().filter(|(_, c)| c.source.is_none()) {
+            for persons in &found {
+                let totals = totals.iter_mut().skip(i).step_by(one.columns.len());
+                totals.zip(persons).for_each(|(sum, n)| *sum += u128::from(*n) * column.factor);
+            }
+        }
+        Ok(totals)
     }
 }
 
-fn tally<const W: usize>(
-    sums: &mut [u64],
-    records: &[Record<W>],
-    of: impl Fn(usize, &Record<W>) -> u64,
-) {
-    for (i, record) in records.iter().enumerate() {
-        let sum = &mut sums[key_of(record)];
-        *sum = sum.wrapping_add(of(i, record)); // it has room: see SETTLED
+fn tally(sums: &mut [u64], slots: &[u32], values: impl Iterator<Item = u64>) {
+    for (slot, value) in slots.iter().zip(values) {
+        let sum = &mut sums[*slot as usize];
+        *sum = sum.wrapping_add(value); // it has room: see SETTLED
     }
 }

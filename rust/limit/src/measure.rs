@@ -28,7 +28,9 @@ pub enum Source {
     Below(usize, u64),
 }
 
-/// How many lower bits hold the sum: a record has at most 255 rows, and each adds at most 2^36.
+/// A row adds at most two to the power of this to a column.
+const MOST: u32 = 36;
+/// How many lower bits hold the sum: a record has at most 255 rows.
 const SUM: u32 = 48;
 
 /// The sum and the number of values in a word of two parts.
@@ -45,7 +47,7 @@ pub fn below((sum, values): (u64, u64), grid: u64) -> u64 {
 fn packed(block: &Block) -> Option<u64> {
     match (&block.axes[..], &block.columns[..]) {
         ([Axis { grid, degree: 1 }], [(above, _), (below, _)])
-            if block.coarse == 1 && *grid <= 1 << 36 && *above == [1] && *below == [0] =>
+            if block.coarse == 1 && *above == [1] && *below == [0] =>
         {
             Some(*grid)
         }
@@ -59,10 +61,20 @@ pub struct Measures<'a> {
 }
 
 impl<'a> Measures<'a> {
-    pub fn new(limits: &'a Limits) -> Self {
-        let blocks = limits.blocks.iter().filter(|block| !block.axes.is_empty());
-        let words = blocks.map(|block| packed(block).map_or(block.columns.len(), |_| 1));
-        Self { limits, words: words.sum() }
+    pub fn new(limits: &'a Limits) -> Result<Self, Error> {
+        let mut words = 0;
+        for block in limits.blocks.iter().filter(|block| !block.axes.is_empty()) {
+            let whole = block.axes.iter().try_fold(1_u128, |whole, axis| {
+                whole.checked_mul(u128::from(axis.grid).checked_pow(axis.degree)?)
+            });
+            if block.coarse == 0
+                || whole.is_none_or(|whole| whole.div_ceil(block.coarse) > 1 << MOST)
+            {
+                return Err(Error::Columns); // sums that words hold would not be of so many rows
+            }
+            words += packed(block).map_or(block.columns.len(), |_| 1);
+        }
+        Ok(Self { limits, words })
     }
 
     /// How many words a record has for them.

@@ -6,12 +6,11 @@ use std::sync::Mutex;
 use crate::codes::{Codes, UNKNOWN};
 use crate::{Error, lock};
 
-/// Persons have numbers below this, keys have numbers below that, and a record stands for so many rows at the most.
-pub const PERSONS: u64 = 1 << (28 + PARTS.ilog2());
+/// Keys have numbers below this, and a record stands for so many rows at the most.
 pub const KEYS: usize = 1 << 28;
 const ROWS: u64 = (1 << 8) - 1;
 
-const PARTS: usize = 1 << 8;
+const PARTS: usize = 1 << 6;
 /// Bytes of records up to which a part is not merged.
 const LEAST: usize = (1 << 28) / PARTS;
 
@@ -39,9 +38,9 @@ fn mix(number: u64) -> u64 {
 
 /// The part of a person and her number in it: from both the person can be told.
 #[allow(clippy::cast_possible_truncation)] // few bits
-fn place_of(person: u64) -> (usize, u64) {
-    let number = person / PARTS as u64;
-    ((person ^ (mix(number) >> 56)) as usize % PARTS, number)
+fn place_of(person: u32) -> (usize, u64) {
+    let number = u64::from(person) / PARTS as u64;
+    ((u64::from(person) ^ (mix(number) >> 56)) as usize % PARTS, number)
 }
 
 /// Where records of a part are put together.
@@ -72,6 +71,30 @@ pub fn person_of<const W: usize>(part: usize, record: &Record<W>) -> u64 {
     number * PARTS as u64 + (part as u64 ^ (mix(number) >> 56)) % PARTS as u64
 }
 
+/// Rows by column: numbers of persons and keys (`UNKNOWN` without one), a hash if there is one, and what they add.
+pub struct Rows {
+    pub persons: Vec<u32>,
+    pub keys: Vec<u32>,
+    pub words: Vec<Vec<u64>>,
+}
+
+impl Rows {
+    /// These of them.
+    pub fn select(&self, rows: &[usize]) -> Self {
+        Self { persons: picked(&self.persons, rows), ..self.of(Vec::new(), rows) }
+    }
+
+    /// These of them, which are of other persons; a row may be there several times.
+    pub fn of(&self, persons: Vec<u32>, rows: &[usize]) -> Self {
+        let words = self.words.iter().map(|word| picked(word, rows)).collect();
+        Self { persons, keys: picked(&self.keys, rows), words }
+    }
+}
+
+fn picked<T: Copy>(values: &[T], rows: &[usize]) -> Vec<T> {
+    rows.iter().map(|row| values[*row]).collect()
+}
+
 pub struct Part<const W: usize> {
     chunks: Vec<Vec<Record<W>>>,
     records: usize,
@@ -89,70 +112,32 @@ pub struct Scratch<const W: usize> {
     records: Vec<Record<W>>,
     starts: Vec<u32>,
     slots: Vec<u32>,
-    seen: Vec<u64>, // bits
 }
 
 impl<const W: usize> Scratch<W> {
     pub fn new() -> Self {
-        Self { records: Vec::new(), starts: Vec::new(), slots: Vec::new(), seen: Vec::new() }
+        Self { records: Vec::new(), starts: Vec::new(), slots: Vec::new() }
     }
 }
 
 impl<const W: usize> Part<W> {
     /// Records that are put into a part at once.
-    const CHUNK: usize = (1 << 14) / size_of::<Record<W>>();
+    const CHUNK: usize = (1 << 15) / size_of::<Record<W>>();
 
     pub fn records(&self) -> usize {
         self.records
     }
 
-    /// Calls `each` with the records of persons who have at most `most` rows, if that is easy, and keeps all others.
-    ///
-    /// Where `pairs` is the number of keys, `each` hears whether a record is the first one of its person and key.
-    /// No person has a number above `last`.
-    pub fn light(
-        &mut self,
-        last: u64,
-        most: u32,
-        pairs: Option<usize>,
-        scratch: &mut Scratch<W>,
-        mut each: impl FnMut(&[Record<W>], &[bool]),
-    ) {
-        let places = Places::new(self.records, last);
-        let bits = places.count * pairs.unwrap_or(0);
-        if self.records >= 1 << 24 || bits > 64 * self.records || (bits > 0 && !places.alone) {
-            return; // below 2^24 records there are fewer than 2^32 rows
-        }
-        let (rows, seen) = (&mut scratch.starts, &mut scratch.seen);
-        rows.clear();
-        rows.resize(places.count, 0);
-        for record in self.chunks.iter().flatten() {
-            rows[places.of(record)] += u32::try_from(rows_of(record)).expect("it has 8 bits");
-        }
-        seen.clear();
-        seen.resize(bits.div_ceil(64), 0);
-        let (mut light, mut first) = (Vec::with_capacity(Self::CHUNK), Vec::new());
-        for chunk in &mut self.chunks {
-            light.clear();
-            chunk.retain(|record| {
-                let heavy = rows[places.of(record)] > most;
-                if !heavy {
-                    light.push(*record);
-                }
-                heavy
-            });
-            if let Some(keys) = pairs {
-                first.clear();
-                first.extend(light.iter().map(|record| {
-                    let bit = places.of(record) * keys + key_of(record);
-                    let before = seen[bit / 64];
-                    seen[bit / 64] |= 1 << (bit % 64);
-                    before != seen[bit / 64]
-                }));
+    fn push(&mut self, mut records: &[Record<W>]) {
+        while !records.is_empty() {
+            if self.chunks.last().is_none_or(|chunk| chunk.len() == Self::CHUNK) {
+                self.chunks.push(Vec::with_capacity(Self::CHUNK));
             }
-            each(&light, &first);
+            let chunk = self.chunks.last_mut().expect("there is one");
+            let (now, later) = records.split_at(records.len().min(Self::CHUNK - chunk.len()));
+            chunk.extend_from_slice(now);
+            records = later;
         }
-        self.records = self.chunks.iter().map(Vec::len).sum();
     }
 
     /// Calls `each` with all records of a person, for one person after the other.
@@ -221,12 +206,7 @@ impl<const W: usize> Part<W> {
             for pair in &pairs {
                 slots[key_of(pair)] = 0;
             }
-            for pair in &pairs {
-                if self.chunks.last().is_none_or(|chunk| chunk.len() == Self::CHUNK) {
-                    self.chunks.push(Vec::with_capacity(Self::CHUNK));
-                }
-                self.chunks.last_mut().expect("there is one").push(*pair);
-            }
+            self.push(&pairs);
             self.records += pairs.len();
         });
         scratch.slots = slots;
@@ -247,46 +227,48 @@ fn added<const W: usize>(pair: &Record<W>, more: &Record<W>, first: usize) -> Op
     Some(sum)
 }
 
-/// The records that one thread has not yet given to the parts.
+/// The records that one thread has not yet given to the parts: few, so that they stay near the processor.
 pub struct Outgoing<const W: usize> {
-    parts: Vec<Vec<Record<W>>>,
+    records: Vec<Record<W>>, // of each part `STAGE`
+    filled: [usize; PARTS],
     last: u64, // the largest number of a person within her part
 }
 
 impl<const W: usize> Outgoing<W> {
+    const STAGE: usize = Part::<W>::CHUNK / 8;
+
     pub fn new() -> Self {
-        Self { parts: vec![Vec::new(); PARTS], last: 0 }
+        Self { records: vec![[0; W]; PARTS * Self::STAGE], filled: [0; PARTS], last: 0 }
     }
 
     /// Takes rows, without those that have no key.
     pub fn take(
         &mut self,
-        persons: &[u64],
-        keys: &[u32],
-        words: &[Vec<u64>],
+        rows: &Rows,
         inbox: &Inbox<W>,
         scratch: &mut Scratch<W>,
     ) -> Result<(), Error> {
-        let last = persons.iter().copied().max().unwrap_or(0);
-        if inbox.keys.count() > KEYS || last >= PERSONS {
+        let last = u64::from(rows.persons.iter().copied().max().unwrap_or(0));
+        if inbox.keys.count() > KEYS {
             return Err(Error::Size);
         }
         self.last = self.last.max(last / PARTS as u64);
-        let zeros = vec![0_u64; persons.len()];
+        let zeros = vec![0_u64; rows.persons.len()];
         let words: [&[u64]; W] =
-            from_fn(|i| words.get(i.wrapping_sub(1)).map_or(&zeros[..], Vec::as_slice));
-        for (row, (person, key)) in persons.iter().zip(keys).enumerate() {
+            from_fn(|i| rows.words.get(i.wrapping_sub(1)).map_or(&zeros[..], Vec::as_slice));
+        for (row, (person, key)) in rows.persons.iter().zip(&rows.keys).enumerate() {
             if *key == UNKNOWN {
                 continue;
             }
             let (part, number) = place_of(*person);
             let head = number << 36 | u64::from(*key) << 8 | 1;
-            let record = from_fn(|i| if i == 0 { head } else { words[i][row] });
-            let records = &mut self.parts[part];
-            records.push(record);
-            if records.len() == Part::<W>::CHUNK {
-                let chunk = std::mem::replace(records, Vec::with_capacity(Part::<W>::CHUNK));
-                inbox.put(part, chunk, scratch);
+            let start = part * Self::STAGE;
+            self.records[start + self.filled[part]] =
+                from_fn(|i| if i == 0 { head } else { words[i][row] });
+            self.filled[part] += 1;
+            if self.filled[part] == Self::STAGE {
+                inbox.put(part, &self.records[start..start + Self::STAGE], scratch);
+                self.filled[part] = 0;
             }
         }
         Ok(())
@@ -294,8 +276,8 @@ impl<const W: usize> Outgoing<W> {
 
     /// Gives away all that is left, and says the largest number of a person.
     pub fn finish(self, inbox: &Inbox<W>, scratch: &mut Scratch<W>) -> u64 {
-        for (part, chunk) in self.parts.into_iter().enumerate() {
-            inbox.put(part, chunk, scratch);
+        for (part, filled) in self.filled.iter().enumerate() {
+            inbox.put(part, &self.records[part * Self::STAGE..][..*filled], scratch);
         }
         self.last
     }
@@ -313,13 +295,10 @@ impl<'a, const W: usize> Inbox<'a, W> {
         Self { parts: (0..PARTS).map(|_| Mutex::default()).collect(), keys, first }
     }
 
-    fn put(&self, part: usize, chunk: Vec<Record<W>>, scratch: &mut Scratch<W>) {
-        if chunk.is_empty() {
-            return;
-        }
+    fn put(&self, part: usize, records: &[Record<W>], scratch: &mut Scratch<W>) {
         let mut part = lock(&self.parts[part]);
-        part.records += chunk.len();
-        part.chunks.push(chunk);
+        part.records += records.len();
+        part.push(records);
         if part.records > part.most {
             // Counted now, while nobody else gives: other threads may have found new keys since.
             part.merge(self.keys.count(), self.first, scratch);
@@ -329,7 +308,7 @@ impl<'a, const W: usize> Inbox<'a, W> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Inbox, Outgoing, PERSONS, Scratch};
+    use super::{Inbox, Outgoing, Rows, Scratch, person_of, place_of};
     use crate::codes::Codes;
     use crate::lock;
 
@@ -338,15 +317,22 @@ mod tests {
         let keys = Codes::new(0, false);
         let inbox = Inbox::<8>::new(&keys, 1); // a record of five words has room for eight
         let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
-        let persons = vec![PERSONS - 1; 1 << 14];
-        let words = vec![vec![3; persons.len()]; 4];
-        for _ in 0..20 {
-            let taken =
-                outgoing.take(&persons, &vec![0; persons.len()], &words, &inbox, &mut scratch);
-            assert!(taken.is_ok());
+        let n = 1 << 14;
+        let rows =
+            Rows { persons: vec![u32::MAX; n], keys: vec![0; n], words: vec![vec![3; n]; 4] };
+        for _ in 0..80 {
+            assert!(outgoing.take(&rows, &inbox, &mut scratch).is_ok());
         }
         outgoing.finish(&inbox, &mut scratch);
         let records: usize = inbox.parts.iter().map(|part| lock(part).records()).sum();
-        assert!(records < 1 << 15, "{records} records of 20 * 2^14 rows");
+        assert!(records < 1 << 17, "{records} records of 80 * 2^14 rows");
+    }
+
+    #[test]
+    fn persons_can_be_told_from_their_records() {
+        for person in (0..32).flat_map(|bit| [1 << bit, (1 << bit) - 1, u32::MAX - (1 << bit)]) {
+            let (part, number) = place_of(person);
+            assert_eq!(person_of(part, &[number << 36]), u64::from(person));
+        }
     }
 }

@@ -6,8 +6,8 @@
 use arrow_array::{Array, ArrayRef, new_empty_array};
 use arrow_schema::DataType;
 
+use crate::Error;
 use crate::codes::integers;
-use crate::{DIRECT, Error};
 
 const NULL: u64 = 0xbf58_476d_1ce4_e5b9;
 
@@ -33,13 +33,19 @@ pub fn usable(kind: &DataType) -> Result<(), Error> {
 
 pub struct Ranks {
     bits: u64,
-    large: Vec<u64>,     // persons whose numbers begin at DIRECT
+    from: u64,           // persons with numbers below this are these numbers themselves
+    large: Vec<u64>,     // the others
     keys: Vec<Vec<u64>>, // hashes
 }
 
 impl Ranks {
-    /// `large` are the words of persons who are not called by their own numbers.
-    pub fn new(person: &DataType, large: Vec<u64>, keys: &[ArrayRef]) -> Result<Self, Error> {
+    /// `from` and `large` as `Persons::words` says them.
+    pub fn new(
+        person: &DataType,
+        (from, large): (u64, Vec<u64>),
+        keys: &[ArrayRef],
+    ) -> Result<Self, Error> {
+        usable(person)?;
         let hashes = |column: &ArrayRef| {
             let (words, bits) = (integers(column)?, bits(column.data_type()));
             let words = words.into_iter().enumerate();
@@ -48,12 +54,12 @@ impl Ranks {
             )
         };
         let keys = keys.iter().map(hashes).collect::<Option<_>>().ok_or(Error::Type)?;
-        Ok(Self { bits: bits(person), large, keys })
+        Ok(Self { bits: bits(person), from, large, keys })
     }
 
     pub fn of(&self, person: u64, key: usize) -> u64 {
         let large =
-            person.checked_sub(DIRECT).and_then(|i| self.large.get(usize::try_from(i).ok()?));
+            person.checked_sub(self.from).and_then(|i| self.large.get(usize::try_from(i).ok()?));
         let first = hash(large.unwrap_or(&person) & self.bits);
         self.keys.iter().fold(first, |hash, keys| mixed(hash) ^ keys[key]) >> 32
     }

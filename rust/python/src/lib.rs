@@ -76,7 +76,7 @@ fn add_noise(
 /// Limits what each person's rows add, adds all of it up by keys, with `sums` that need no limits, and adds fresh noise as
 /// `add_noise` does.
 #[pyfunction]
-#[pyo3(signature = (rows, sums, declared, limits, mechanism, scales, threshold=None))]
+#[pyo3(signature = (rows, sums, declared, limits, mechanism, scales, threshold=None, owners=None))]
 #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // PyO3 gives arguments by value
 fn limit_and_add_noise(
     py: Python,
@@ -87,6 +87,7 @@ fn limit_and_add_noise(
     mechanism: &str,
     scales: Vec<f64>,
     threshold: Option<i128>,
+    owners: Option<&Bound<PyAny>>,
 ) -> PyResult<Noisy> {
     let mechanism = mechanism_of(mechanism)?;
     let scales = scales_of(&scales)?;
@@ -97,9 +98,17 @@ fn limit_and_add_noise(
         reader.map(|reader| py.detach(|| whole(reader))).transpose()
     };
     let (declared, sums) = (read(declared)?, read(sums)?);
+    let owners = owners.map(reader_of).transpose()?;
+    let owners = owners.map(|reader| py.detach(|| batches(reader))).transpose()?;
     let reader = rows.map(reader_of).transpose()?;
     Ok(py.detach(|| {
-        let exact = dpsql_limit::limit(&limits, declared.as_ref(), sums.as_ref(), reader)?;
+        let exact = dpsql_limit::limit(
+            &limits,
+            declared.as_ref(),
+            sums.as_ref(),
+            owners.as_deref(),
+            reader,
+        )?;
         let schema = exact.schema();
         let exact = RecordBatchIterator::new([Ok(exact)], schema);
         release(Box::new(exact), mechanism, &scales, threshold)
@@ -108,9 +117,15 @@ fn limit_and_add_noise(
 
 /// All rows in one batch.
 fn whole(reader: Reader) -> Result<RecordBatch, Failure> {
-    let schema = reader.schema();
-    let batches = reader.collect::<Result<Vec<_>, _>>().map_err(|_| Failure::Stream)?;
-    concat_batches(&schema, &batches).map_err(|_| Failure::Stream)
+    let batches = batches(reader)?;
+    concat_batches(&batches[0].schema(), &batches).map_err(|_| Failure::Stream)
+}
+
+/// All rows, and an empty batch before them, so that their types are known if there are none.
+fn batches(reader: Reader) -> Result<Vec<RecordBatch>, Failure> {
+    let empty = RecordBatch::new_empty(reader.schema());
+    let all = std::iter::once(Ok(empty)).chain(reader).collect::<Result<_, _>>();
+    all.map_err(|_| Failure::Stream)
 }
 
 fn mechanism_of(name: &str) -> Result<Mechanism, Failure> {
