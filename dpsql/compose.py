@@ -107,10 +107,7 @@ class Composer:
         groups: so all levels are about the same rows, and can be made to agree.
         """
         sets = sets_of(query.copy(), self.owner(query))
-        try:
-            lacking = {axis for held, one in sets.sets for axis in self.without_null(held, one, names)}
-        except Refused:  # it has to wait for another, or will be refused in its own words
-            lacking = set()
+        lacking = {axis for held, one in sets.sets for axis in self.without_null(held, self.taken(one.copy(), names))}
         if lacking:
             sets = sets_of(query, self.owner(query), tuple(sorted(lacking)))
         parts = [self.release(one, names) for _, one in sets.sets]
@@ -119,9 +116,9 @@ class Composer:
         self.families.append(tuple(dict(levels).items()))
         return self.around(sets.stacked(parts), names)
 
-    def without_null(self, held: tuple[int, ...], one: exp.Select, names: Names) -> list[int]:
+    def without_null(self, held: tuple[int, ...], release: Release) -> list[int]:
         """Which of the keys of a set are declared, without a group for what is none of their values."""
-        keys = self.compiler.plan(self.beside(one.copy(), names), self.known, Fraction(1), (), ()).keys
+        keys = self.planned(release, Fraction(1)).keys
         if not isinstance(keys, PublicKeys):
             return []
         return [axis for axis, (_, _, values) in zip(held, keys.columns, strict=False) if None not in values]
@@ -149,6 +146,17 @@ class Composer:
         return names
 
     def release(self, query: exp.Select, names: Names) -> exp.Query:
+        """What reads the release of a query; the same query again is the same release."""
+        release = self.taken(query, names)
+        text = f"{release.query.sql('duckdb')} {release.waits}"
+        number = list(self.releases).index(text) if text in self.releases else len(self.releases)
+        self.releases.setdefault(text, release)
+        if len(self.releases) > MAX_RELEASES:
+            refuse("too_many_releases", f"the query needs more than {MAX_RELEASES} releases", "Ask for less at a time.")
+        return exp.select("*").from_(exp.Table(this=exp.to_identifier(f"release {number}", quoted=True)))
+
+    def taken(self, query: exp.Select, names: Names) -> Release:
+        """A query over rows of persons, with all that has to be released before it taken out of it."""
         with_ = self.beside(query, names).args.get("with_")
         waits: list[Read] = []
         if self.reading(query, names) or not self.compiler.single(query.copy(), self.known):
@@ -163,12 +171,7 @@ class Composer:
             refuse("rows_with_released", what, "Give it another name, or join it in FROM.", query)
         read = {fold(table.name) for table in query.find_all(exp.Table)}
         reads = tuple(one for one in self.reads.values() if one.name in read)
-        text = f"{query.sql('duckdb')} {waits}"
-        number = list(self.releases).index(text) if text in self.releases else len(self.releases)
-        self.releases.setdefault(text, Release(query, tuple(waits), reads))
-        if len(self.releases) > MAX_RELEASES:
-            refuse("too_many_releases", f"the query needs more than {MAX_RELEASES} releases", "Ask for less at a time.")
-        return exp.select("*").from_(exp.Table(this=exp.to_identifier(f"release {number}", quoted=True)))
+        return Release(query, tuple(waits), reads)
 
     def inside(self, query: exp.Query, names: Names, waits: list[Read]) -> None:
         """What has to be released before a query over rows of persons: a value or a list of values leaves a parameter

@@ -257,3 +257,23 @@ def test_what_fails_after_the_releases_says_why(clean: dpsql.Session) -> None:
         with pytest.raises(dpsql.Failed, match="unfinished"):
             clean.sql(query)
         assert clean.budget.spent.amount > before
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "country IN (SELECT country FROM orders GROUP BY country HAVING count(*) > 0)",
+        "amount > (SELECT 0 * avg(amount) - 1 FROM orders)",
+        "EXISTS (SELECT 1 FROM (SELECT country, count(*) AS n FROM orders GROUP BY country) AS d WHERE d.country = orders.country AND d.n > 0)",
+    ],
+)
+def test_all_levels_are_about_the_same_rows_beside_a_release(where: str) -> None:
+    """Rows with undeclared keys are in no group: in the total they would be spread over the groups."""
+    policy = shop.policy()
+    orders = {**shop.POLICY["orders"], "columns": {"quantity": {"in": [1, 2, 3]}}}
+    policy["tables"] = policy["tables"] | {"orders": orders}
+    owner = shop.database(shop.clean())
+    with dpsql.connect(owner, policy=policy, ledger=":memory:") as db:
+        query = f"SELECT quantity, count(*) FROM orders WHERE {where} AND {{}} GROUP BY ROLLUP (quantity) ORDER BY ALL"
+        exact = owner.execute(query.format("quantity <= 3")).fetchall()
+        assert db.sql(query.format("true"), epsilon=1e9).fetchall() == exact
