@@ -28,6 +28,7 @@ from dpsql.passes.sets import has_sets, sets_of
 from dpsql.passes.shapes import (
     aliased,
     conditions,
+    decided,
     nested,
     of_nothing,
     plain_rows,
@@ -88,6 +89,7 @@ class Composer:
     releases: dict[str, Release] = field(default_factory=dict)
     tables: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     reads: dict[str, Read] = field(default_factory=dict)
+    made: dict[str, exp.Query] = field(default_factory=dict)  # what is read under a name
     ctes: dict[str, exp.CTE] = field(default_factory=dict)
     families: list[Family] = field(default_factory=list)
     shaped: dict[str, Columns | None] = field(default_factory=dict)
@@ -185,6 +187,8 @@ class Composer:
                     at.replace(made)
                 else:
                     self.inside(node, names, waits)
+                    if isinstance(at, exp.Exists):
+                        self.telling(node)
                 continue
             if not self.released(node, names) or (self.reading(node, names) and tied(node)):
                 self.inside(node, names, waits)
@@ -201,6 +205,8 @@ class Composer:
             listed = isinstance(test, exp.In) and test.args.get("query") is at
             mark = exp.Placeholder(this=f"release {len(waits)}{' all' * listed}")
             value = self.query(node.copy(), names)
+            if listed:
+                self.telling(value)
             types = self.columns(value) or (("value", DOUBLE),)
             waits.append(Read(f"release {len(waits)}", self.text(value), types))
             if listed and test is not None:
@@ -226,6 +232,7 @@ class Composer:
             whole = re.fullmatch(r'SELECT \* FROM "(release \d+)"', query.sql("duckdb"))
             key = self.keys.get(whole[1], ()) if whole else ()
             self.reads[text] = Read(f"released {len(self.reads)}", text, columns, key)
+            self.made[self.reads[text].name] = query
         return exp.Table(this=exp.to_identifier(self.reads[text].name, quoted=True))
 
     def text(self, query: exp.Query) -> str:
@@ -318,19 +325,18 @@ class Composer:
                 continue
             inner = node.copy()
             at = node.parent
-            if (
-                isinstance(inner, exp.Select)
-                and isinstance(at, exp.Subquery)
-                and isinstance(at.parent, exp.In)
-                and plain_rows(inner)
-            ):
-                if self.of_persons(
-                    inner, names
-                ):  # how often a value is in a list does not matter, but that someone has it
-                    shown = [self.hidden(item.unalias(), inner) for item in inner.expressions]
-                    inner.set("expressions", [exp.alias_(one, f"key {i}", quoted=True) for i, one in enumerate(shown)])
-                inner.set("distinct", exp.Distinct())
-            node.replace(self.query(inner, names))
+            exists = isinstance(at, exp.Exists)
+            listed = exists or (isinstance(at, exp.Subquery) and isinstance(at.parent, exp.In))
+            if listed and isinstance(inner, exp.Select) and plain_rows(inner):
+                if exists and self.of_persons(inner, names):
+                    what = (
+                        "EXISTS asks about rows of persons, and is tied to the query around it by no equality of groups"
+                    )
+                    refuse("rows_with_released", what, "Say how many: (SELECT count(*) FROM orders) > 100.", node)
+                inner.set("distinct", exp.Distinct())  # how often a value is in a list does not matter
+            node.replace(made := self.query(inner, names))
+            if listed:
+                self.telling(made)
         for part in list(query.find_all(exp.Table, exp.Anonymous)):
             if isinstance(part, exp.Table):
                 self.table(part, names)
@@ -370,7 +376,7 @@ class Composer:
             return None
         groups = node.copy()
         value = [] if exists else [exp.alias_(node.expressions[0].unalias().copy(), "value", quoted=True)]
-        inner = [self.hidden(one, node) if exists else one.copy() for one, _ in ties]
+        inner = [one.copy() for one, _ in ties]
         keys = [exp.alias_(one, f"key {i}", quoted=True) for i, one in enumerate(inner)]
         groups.set("expressions", [*keys, *value])
         groups.set("group", exp.Group(expressions=[one.copy() for one in inner]))
@@ -389,23 +395,23 @@ class Composer:
         )
         return groups, exp.select(found).where(exp.and_(*equal))
 
-    def hidden(self, key: exp.Expr, query: exp.Select) -> exp.Expr:
-        """A key whose groups are shown only if somebody has them, although it has a declared domain: for EXISTS and IN."""
-        found = [
-            table.column(key.name)
-            for source in sources(query)
-            if isinstance(source, exp.Table) and isinstance(key, exp.Column)
-            if (table := self.catalog.table(source.name)) is not None
-            if not key.table or fold(key.table) == fold(source.alias_or_name)
-        ]
-        column = next((one for one in found if one is not None and one.domain is not None), None)
-        match column.type.kind if column is not None else "":
-            case "VARCHAR":
-                return exp.DPipe(this=key.copy(), expression=exp.Literal.string(""))
-            case "INTEGER" | "DATE":
-                return exp.Add(this=key.copy(), expression=exp.Literal.number(0))
-            case _:
-                return key.copy()
+    def telling(self, query: exp.Query) -> None:
+        """Refuse a list, or EXISTS, of groups that are all shown, whoever has them: it would not be about anyone."""
+        trees, seen, counts, all_shown = list[exp.Expr]([query]), set[str](), set[str](), False
+        for tree in trees:
+            for word in {table.name for table in tree.find_all(exp.Table)} - seen:
+                seen.add(word)
+                if found := self.ctes.get(word) or self.made.get(word):
+                    trees.append(found)
+                elif release := re.fullmatch(r"release (\d+)", word):
+                    one = list(self.releases.values())[int(release[1])]
+                    made = self.planned(one, Fraction(1))
+                    counts |= {fold(o.name) for o in made.outputs if not isinstance(o.expression, AlgebraColumn)}
+                    some = any(one.query.args.get(clause) for clause in ("having", "qualify", "limit"))
+                    all_shown |= isinstance(made.keys, PublicKeys) and bool(made.keys.columns) and not some
+        if all_shown and not decided(trees, counts):
+            what = "this asks which groups there are, of groups that are all shown, whoever has them"
+            refuse("groups_all_shown", what, "Say how many it takes: HAVING count(*) > 100.")
 
     def owner(self, query: exp.Select) -> Callable[[exp.Column], bool] | None:
         """Whether a column is one of the query's own tables, and not of the query around it; None if that is not known."""

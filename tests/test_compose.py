@@ -200,6 +200,18 @@ SAME = [
     # That someone has a declared value.
     "SELECT name FROM country WHERE 'open' IN (SELECT status FROM orders WHERE quantity > 1000) ORDER BY 1",
     "SELECT n FROM (VALUES ('open'), ('sent')) AS v(n) WHERE EXISTS (SELECT 1 FROM orders o WHERE o.status = n AND quantity > 1000)",
+    "SELECT m FROM (VALUES (1), (2)) AS v(m) WHERE EXISTS (SELECT 1 FROM orders o WHERE month(o.placed) = m AND quantity > 1000)",
+    "SELECT b FROM (VALUES (true), (false)) AS v(b) WHERE EXISTS (SELECT 1 FROM customer c WHERE c.member = b AND age > 1000)",
+    "SELECT k FROM (VALUES ('old'), ('new')) AS v(k) WHERE k IN (SELECT CASE WHEN age > 40 THEN 'old' ELSE 'new' END FROM customer WHERE age > 1000)",
+    "SELECT k FROM (VALUES ('open'), ('sent')) AS v(k) WHERE k IN (SELECT DISTINCT status FROM orders WHERE quantity > 1000)",
+    "SELECT k FROM (VALUES ('open'), ('sent')) AS v(k) WHERE k IN (SELECT status FROM orders WHERE quantity > 1000 GROUP BY status)",
+    "SELECT k FROM (VALUES ('open'), ('sent')) AS v(k) WHERE k IN (SELECT s FROM (SELECT customer, status AS s FROM orders WHERE quantity > 1000))",
+    "WITH x AS (SELECT customer, status AS s FROM orders WHERE quantity > 1000) SELECT k FROM (VALUES ('open'), ('sent')) AS v(k) WHERE EXISTS (SELECT 1 FROM x WHERE x.s = v.k)",
+    "WITH x AS (SELECT DISTINCT status AS s FROM orders WHERE quantity > 1000) SELECT k FROM (VALUES ('open'), ('sent')) AS v(k) WHERE k NOT IN (SELECT s FROM x) ORDER BY 1",
+    "SELECT count(*) FROM orders WHERE status IN (SELECT status FROM orders WHERE quantity > 1000 GROUP BY status)",
+    "SELECT count(*) FROM (SELECT DISTINCT status FROM orders WHERE quantity > 1000)",
+    "SELECT v.k FROM (VALUES ('open'), ('sent')) AS v(k) JOIN (SELECT DISTINCT status FROM orders WHERE quantity > 1000) d ON d.status = v.k",
+    "SELECT k FROM (VALUES ('open'), ('sent')) AS v(k) WHERE k IN (SELECT s FROM (SELECT status AS s, count(*) AS n FROM orders GROUP BY status) WHERE n + 1 > 5) ORDER BY 1",
     # Types of the same name in two tables, and of two sides.
     "SELECT count(*) FROM orders o JOIN (SELECT d.status, d.n FROM (SELECT status, count(*) * 1000 AS n FROM orders GROUP BY status) d, rate r) x ON o.status = x.status WHERE x.n > 10",
     # Keys of several tables, aliases and columns.

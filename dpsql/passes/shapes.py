@@ -50,6 +50,36 @@ def plain_rows(query: exp.Query) -> bool:
     return isinstance(query, exp.Select) and not any(clauses) and not any(map(has_aggregate, query.expressions))
 
 
+def groups_alone(query: exp.Query) -> bool:
+    """Whether a release says only which groups there are, and nothing that was counted decides about them. Then declared ones
+    are not all shown either: a list of all groups, whoever has them, would say nothing."""
+    clauses = ["having", "qualify", *(["order"] if query.args.get("limit") else [])]
+    nodes = [*query.expressions, *(query.args[clause] for clause in clauses if query.args.get(clause) is not None)]
+    return not any(map(has_aggregate, nodes))
+
+
+def decided(trees: list[exp.Expr], counts: set[str]) -> bool:
+    """Whether a condition of these queries, or the column that the first of them shows, is about what was counted."""
+    known: set[str] = set()
+    while known != counts:  # what is computed from it has other names
+        known = set(counts)
+        for tree in trees:
+            counts |= {fold(one.alias) for one in tree.find_all(exp.Alias) if names(one) & counts}
+            for alias in tree.find_all(exp.TableAlias):
+                counts |= {fold(column.name) for column in alias.args.get("columns") or ()}
+    shown = [] if isinstance(trees[0].parent, exp.Exists) else trees[0].expressions
+    tests = [node for tree in trees for node in tree.find_all(exp.Where, exp.Having, exp.Qualify)]
+    tests += [on for tree in trees for join in tree.find_all(exp.Join) if (on := join.args.get("on")) is not None]
+    first = [
+        node for tree in trees for node in tree.find_all(exp.Order) if node.parent and node.parent.args.get("limit")
+    ]
+    return any(names(node) & counts for node in (*shown, *tests, *first))
+
+
+def names(node: exp.Expr) -> set[str]:
+    return {fold(column.name) for column in node.find_all(exp.Column)}
+
+
 def of_nothing(expression: exp.Expr) -> exp.Expr:
     """What an expression of aggregates is where there are no rows."""
     whole = exp.Paren(this=expression)
