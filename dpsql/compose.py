@@ -70,6 +70,10 @@ class Release:
     waits: tuple[Read, ...]
     reads: tuple[Read, ...]
 
+    @property
+    def text(self) -> str:
+        return f"{self.query.sql('duckdb')} {self.waits}"
+
 
 @dataclass
 class Composer:
@@ -112,11 +116,14 @@ class Composer:
         lacking = {axis for held, one in sets.sets for axis in self.without_null(held, self.taken(one.copy(), names))}
         if lacking:
             sets = sets_of(query, self.owner(query), tuple(sorted(lacking)))
-        parts = [self.release(one, names) for _, one in sets.sets]
-        numbers = (int(part.args["from_"].this.name.removeprefix("release ")) for part in parts)
-        levels = zip(numbers, (held for held, _ in sets.sets), strict=True)
-        self.families.append(tuple(dict(levels).items()))
-        return self.around(sets.stacked(parts), names)
+        levels = [(self.taken(one, names), held) for held, one in sets.sets]
+        # They change together once all of them are released: nobody else may have read one of them before.
+        together = " ".join(sorted(release.text for release, _ in levels))
+        numbers = [self.number(release, together) for release, _ in levels]
+        family = tuple(dict(zip(numbers, (held for _, held in levels), strict=True)).items())
+        if family not in self.families:
+            self.families.append(family)
+        return self.around(sets.stacked(list(map(released, numbers))), names)
 
     def without_null(self, held: tuple[int, ...], release: Release) -> list[int]:
         """Which of the keys of a set are declared, without a group for what is none of their values."""
@@ -149,13 +156,16 @@ class Composer:
 
     def release(self, query: exp.Select, names: Names) -> exp.Query:
         """What reads the release of a query; the same query again is the same release."""
-        release = self.taken(query, names)
-        text = f"{release.query.sql('duckdb')} {release.waits}"
+        return released(self.number(self.taken(query, names)))
+
+    def number(self, release: Release, together: str = "") -> int:
+        """The number of a release, which may be new."""
+        text = f"{release.text} {together}"
         number = list(self.releases).index(text) if text in self.releases else len(self.releases)
         self.releases.setdefault(text, release)
         if len(self.releases) > MAX_RELEASES:
             refuse("too_many_releases", f"the query needs more than {MAX_RELEASES} releases", "Ask for less at a time.")
-        return exp.select("*").from_(exp.Table(this=exp.to_identifier(f"release {number}", quoted=True)))
+        return number
 
     def taken(self, query: exp.Select, names: Names) -> Release:
         """A query over rows of persons, with all that has to be released before it taken out of it."""
@@ -491,6 +501,10 @@ class Composer:
 
 
 CLAUSES = ("group", "having", "order", "limit", "offset", "distinct", "qualify", "with_", "laterals", "pivots")
+
+
+def released(number: int) -> exp.Select:
+    return exp.select("*").from_(exp.Table(this=exp.to_identifier(f"release {number}", quoted=True)))
 
 
 def not_one_for_each(releases: int, shares: tuple[Fraction, ...]) -> Refused:

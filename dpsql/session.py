@@ -234,6 +234,7 @@ class Session:
                 chosen, table, rungs = released
                 answers.append(self._finisher().finish(chosen, table, self._loss(part)))
                 kept.append([rungs, answers[-1].stored() if mark else ""])
+                self._finisher().agree(plan, answers)
                 drawn += chosen.drawn if rungs or part.waits else []
             answer = self._whole(plan, answers, tables, self._loss(plan))
             if run is not None:
@@ -303,6 +304,7 @@ class Session:
                 made = self._given(part, answers, tables)
                 made = made.then(tuple(rungs)) if made.then else made
                 answers.append(self._finisher().again(made, rows, self._loss(part)))
+                self._finisher().agree(plan, answers)
             return self._whole(plan, answers, tables, self._loss(plan))
 
     def _may(self, what: Literal["ask", "see the ledger"]) -> None:
@@ -346,6 +348,7 @@ class Session:
                 if released is None:
                     raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
                 answers.append(self._finisher().finish(*released[:2], self._free()))
+                self._finisher().agree(plan, answers)
             answer = self._whole(plan, answers, tables, self._free())
         answer.notes = (NOTE, *answer.notes)
         return answer
