@@ -191,7 +191,7 @@ class Session:
         if not isinstance(query, str):
             raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
         if command := COMMAND.match(query):
-            return self._told(command, query, parameters, epsilon, delta)
+            return self._told(command, query, parameters, epsilon, delta, weights)
         self._may("ask")
         plan = self._plan(query, epsilon, delta, parameters, weights)
         mark = fingerprint(plan, query_id) if query_id is not None else ""
@@ -333,7 +333,7 @@ class Session:
     ) -> Answer:
         """The same on synthetic rows made from the policy: no charge, no real data. The notes say so."""
         if command := COMMAND.match(query):
-            return self._told(command, query, parameters, epsilon, delta)
+            return self._told(command, query, parameters, epsilon, delta, weights)
         plan = self._plan(query, epsilon, delta, parameters, weights)
         if self._stage is None:
             twin = self._shadow.twin()
@@ -377,11 +377,17 @@ class Session:
         return self._scratch
 
     def _told(
-        self, command: re.Match[str], query: str, parameters: object, epsilon: float | None, delta: float | None
+        self,
+        command: re.Match[str],
+        query: str,
+        parameters: object,
+        epsilon: float | None,
+        delta: float | None,
+        weights: Sequence[float] | None,
     ) -> Answer:
         """EXPLAIN PRIVACY and SHOW BUDGET as answers: free, and read off public facts."""
         if command["explain"]:
-            explained = self.explain(query, parameters, epsilon=epsilon, delta=delta)
+            explained = self.explain(query, parameters, epsilon=epsilon, delta=delta, weights=weights)
             return self._finisher().tell(("explain",), [(line,) for line in str(explained).splitlines()], self._free())
         bind({}, parameters)
         budget = self.budget

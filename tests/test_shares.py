@@ -57,6 +57,9 @@ def test_weights(clean: dpsql.Session) -> None:
     query = f"SELECT {ONE} / {OTHER} AS n"
     told = clean.explain(query, weights=[3, 1]).plan
     assert told.parts[0].charge.amount == pytest.approx(3 * told.parts[1].charge.amount, rel=1e-6)
+    lines = [(line,) for line in str(clean.explain(query, weights=[3, 1])).splitlines()]
+    for ask in (clean.sql, clean.rehearse):
+        assert ask(f"EXPLAIN PRIVACY {query}", weights=[3, 1]).fetchall() == lines
     assert len(clean.sql(query, weights=[3, 1])) == len(clean.rehearse(query, weights=[3, 1])) == 1
     for weights in ([1], [1, 1, 1], [1, 0], [1, float("nan")], [], "ab", [1e9, 1]):
         with pytest.raises(dpsql.Refused, match="weights_invalid"):
