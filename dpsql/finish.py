@@ -105,7 +105,10 @@ class Scratch:
             names = tuple(row[0] for row in cursor.execute(f"DESCRIBE answer_{number}").fetchall())
             renamed = ", ".join(f'{quoted(name)} AS "c{i}"' for i, name in enumerate(names))
             cursor.execute(f"CREATE OR REPLACE TABLE answer_{number} AS SELECT {renamed} FROM answer_{number}")
-        return Answer(names, loss, self._keep(number, ()), program)
+        answer = Answer(names, loss, self._keep(number, ()), program)
+        # Of limits that were chosen, or made from earlier answers, only the releases themselves know which were used.
+        answer.notes = tuple(dict.fromkeys(note for one in answers for note in one.notes))
+        return answer
 
     def agree(self, program: Plan | Program, answers: list[Answer]) -> None:
         """Where the last answer completes the levels of one query, make totals equal the sums of their parts: before anyone

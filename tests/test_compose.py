@@ -289,3 +289,12 @@ def test_all_levels_are_about_the_same_rows_beside_a_release(where: str) -> None
         query = f"SELECT quantity, count(*) FROM orders WHERE {where} AND {{}} GROUP BY ROLLUP (quantity) ORDER BY ALL"
         exact = owner.execute(query.format("quantity <= 3")).fetchall()
         assert db.sql(query.format("true"), epsilon=1e9).fetchall() == exact
+
+
+def test_notes_name_the_limits_that_were_used() -> None:
+    """They are chosen privately, after the statement has been planned."""
+    with dpsql.connect(shop.database(shop.clean()), policy=shop.undeclared(), ledger=":memory:") as db:
+        query = "SELECT (SELECT sum(amount) FROM orders) AS a, (SELECT count(*) FROM customer) AS b"
+        answer = db.sql(query, epsilon=1e9)  # nobody has more than 4 orders
+        assert any(note.startswith("more than 4 rows") for note in answer.notes)
+        assert not any(note.startswith("more than 16 rows") for note in answer.notes)
