@@ -29,6 +29,7 @@ from dpsql.passes.shapes import (
     aliased,
     conditions,
     decided,
+    forget_unread,
     nested,
     of_nothing,
     plain_rows,
@@ -516,6 +517,7 @@ def compose(
     tree: exp.Query, catalog: Catalog, compiler: Compiler, refusal: Refused, parts: tuple[Fraction, ...] | None = None
 ) -> Program:
     """The program of a statement, named apart, that is not one release; `refusal` says why it is not."""
+    forget_unread(tree)
     composer = Composer(catalog, compiler)
     outer = composer.query(tree, {})
     if len(composer.releases) == 1 and outer.sql("duckdb") == 'SELECT * FROM "release 0"':

@@ -355,7 +355,9 @@ class Session:
 
     def _confirm(self, plan: Plan | Program) -> None:
         """Let both engines see what would run, so that what cannot is refused before anything is charged."""
-        texts = written(plan)
+        # What is confirmed depends on the names of the columns too, by which the query around the releases reads them.
+        names = [[output.name for output in part.outputs] for part in plan.parts]
+        texts = (*written(plan), repr(names), repr([part.waits + part.reads for part in plan.parts]))
         if texts in self._confirmed:
             return
         for part in plan.parts:

@@ -16,6 +16,7 @@ from sqlglot import exp
 from test_lemmas import catalog
 
 import dpsql
+from dpsql import session as sessions
 from dpsql.compile import compile
 from dpsql.history import verify
 from dpsql.plan import Plan, Program
@@ -291,10 +292,27 @@ def test_all_levels_are_about_the_same_rows_beside_a_release(where: str) -> None
         assert db.sql(query.format("true"), epsilon=1e9).fetchall() == exact
 
 
-def test_notes_name_the_limits_that_were_used() -> None:
+def test_notes_name_the_limits_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are chosen privately, after the statement has been planned."""
+    monkeypatch.setattr(sessions, "choose", lambda plan, exact: (2,) * len(plan.unknowns))
     with dpsql.connect(shop.database(shop.clean()), policy=shop.undeclared(), ledger=":memory:") as db:
         query = "SELECT (SELECT sum(amount) FROM orders) AS a, (SELECT count(*) FROM customer) AS b"
-        answer = db.sql(query, epsilon=1e9)  # nobody has more than 4 orders
-        assert any(note.startswith("more than 4 rows") for note in answer.notes)
-        assert not any(note.startswith("more than 16 rows") for note in answer.notes)
+        notes = " ".join(db.sql(query).notes)
+        assert "more than 3 rows" in notes and "more than 16 rows" not in notes
+
+
+def test_what_nobody_reads_is_not_released() -> None:
+    unread = "b AS (SELECT count(*) AS n FROM customer), c AS (SELECT max(n) AS m FROM b)"
+    query = f"WITH a AS (SELECT status, count(*) AS n FROM orders GROUP BY status), {unread} SELECT max(n) FROM a"
+    assert len(program(query).parts) == 1
+    assert len(program(query.replace("SELECT max(n) FROM a", "SELECT max(a.n + m) FROM a, c")).parts) == 2
+
+
+def test_names_of_columns_are_confirmed(clean: dpsql.Session) -> None:
+    """Two statements whose SQL differs only in a name that is given inside: the second is refused before it is charged."""
+    query = "SELECT count(*) FROM (SELECT status, count(*) AS {} FROM orders GROUP BY status) WHERE n > 3"
+    assert clean.sql(query.format("n"), epsilon=1e9).fetchall() == [(3,)]
+    before = clean.budget.spent.amount
+    with pytest.raises(dpsql.Refused, match="engine_cannot"):
+        clean.sql(query.format("k"), epsilon=1e9)
+    assert clean.budget.spent.amount == before

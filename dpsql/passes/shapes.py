@@ -33,6 +33,20 @@ def used(query: exp.Query, ctes: list[exp.CTE]) -> list[exp.CTE]:
     return found
 
 
+def forget_unread(tree: exp.Query) -> None:
+    """Leave out what WITH defines and nobody reads; names stand once."""
+    while True:
+        read = {fold(table.name) for table in tree.find_all(exp.Table)}
+        unread = [cte for cte in tree.find_all(exp.CTE) if fold(cte.alias) not in read]
+        for cte in unread:
+            with_ = cte.parent
+            cte.pop()
+            if with_ is not None and not with_.expressions:
+                with_.pop()
+        if not unread:
+            return
+
+
 def tied(query: exp.Query) -> bool:
     """Whether a query names a table of the query around it."""
     own = {fold(source.alias_or_name) for source in query.find_all(exp.Table, exp.Subquery)}
