@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from sqlglot import exp
 
 from dpsql.accountant import CURRENCIES
+from dpsql.algebra import Aggregate, Expr
 from dpsql.algebra import Column as AlgebraColumn
 from dpsql.catalog import DOUBLE, Catalog, Column, Table, Type, fold, quoted
 from dpsql.errors import Refused
@@ -302,7 +303,7 @@ class Composer:
         word = f"release {number}"
         if word not in self.shaped:
             made = self.planned(list(self.releases.values())[number], Fraction(1))
-            self.shaped[word] = tuple((output.name, output.expression.facts.type) for output in made.outputs)
+            self.shaped[word] = tuple((output.name, type_of(output.expression)) for output in made.outputs)
             keys = [o.name for o in made.outputs if isinstance(o.expression, AlgebraColumn)]
             self.keys[word] = tuple(keys) if len(keys) == len(made.keys.columns) == 1 else ()
         return self.shaped[word] or ()
@@ -502,6 +503,12 @@ class Composer:
 
 
 CLAUSES = ("group", "having", "order", "limit", "offset", "distinct", "qualify", "with_", "laterals", "pivots")
+
+
+def type_of(expression: Expr) -> Type:
+    """The type of a column of a release. The engine makes decimals of its own where it computes with numbers."""
+    type_ = expression.facts.type
+    return type_ if isinstance(expression, AlgebraColumn | Aggregate) or not type_.numeric else DOUBLE
 
 
 def released(number: int) -> exp.Select:

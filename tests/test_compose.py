@@ -213,6 +213,12 @@ SAME = [
     "SELECT count(*) FROM (SELECT DISTINCT status FROM orders WHERE quantity > 1000)",
     "SELECT v.k FROM (VALUES ('open'), ('sent')) AS v(k) JOIN (SELECT DISTINCT status FROM orders WHERE quantity > 1000) d ON d.status = v.k",
     "SELECT k FROM (VALUES ('open'), ('sent')) AS v(k) WHERE k IN (SELECT s FROM (SELECT status AS s, count(*) AS n FROM orders GROUP BY status) WHERE n + 1 > 5) ORDER BY 1",
+    # Decimals that are computed from what was released.
+    "SELECT count(*) FROM orders WHERE quantity > (SELECT 0.1 * count(*) FROM customer)",
+    "SELECT count(*) FROM orders WHERE amount > (SELECT 2 * count(*) / 3.0 FROM customer)",
+    "SELECT count(*) FROM orders WHERE amount > (SELECT 0.01 * sum(amount) FROM orders)",
+    "SELECT status, count(*) AS n FROM orders GROUP BY status HAVING count(*) > (SELECT 0.05 * count(*) FROM orders) ORDER BY 1",
+    "SELECT count(*) FROM orders o JOIN (SELECT status, 0.1 * count(*) AS few FROM orders GROUP BY status) AS u USING (status) WHERE o.amount > u.few",
     # Types of the same name in two tables, and of two sides.
     "SELECT count(*) FROM orders o JOIN (SELECT d.status, d.n FROM (SELECT status, count(*) * 1000 AS n FROM orders GROUP BY status) d, rate r) x ON o.status = x.status WHERE x.n > 10",
     # Keys of several tables, aliases and columns.
