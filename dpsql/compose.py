@@ -24,7 +24,6 @@ from dpsql.passes.given import SAMPLES
 from dpsql.passes.label import label
 from dpsql.passes.lower import interval, refuse
 from dpsql.passes.names import RESERVED
-from dpsql.passes.resolve import has_aggregate
 from dpsql.passes.sets import has_sets, sets_of
 from dpsql.passes.shapes import (
     aliased,
@@ -36,6 +35,7 @@ from dpsql.passes.shapes import (
     plain_rows,
     skeleton,
     sources,
+    summary,
     tied,
     unfiltered,
     used,
@@ -193,7 +193,7 @@ class Composer:
         for node in nested(query):
             at = node.parent
             if not isinstance(at, exp.Subquery) or isinstance(at.parent, exp.From | exp.Join):
-                if isinstance(at, exp.Subquery) and self.released(node, names):
+                if isinstance(at, exp.Subquery) and (self.released(node, names) or self.computed(node, names)):
                     made = self.read(self.query(node.copy(), names))
                     made.set("alias", at.args.get("alias"))
                     at.replace(made)
@@ -202,10 +202,11 @@ class Composer:
                     if isinstance(at, exp.Exists):
                         self.telling(node)
                 continue
-            if not self.released(node, names) or (self.reading(node, names) and tied(node)):
+            public = self.computed(node, names)
+            if not (public or self.released(node, names)) or (self.reading(node, names) and tied(node)):
                 self.inside(node, names, waits)
                 continue
-            if not self.reading(node, names) and not self.compiler.whole(self.beside(node.copy(), names), self.known):
+            if tied(node) if public else not (self.reading(node, names) or self.whole(node, names)):
                 if (untied := self.untied(node, names)) is not None:  # it is tied to the query around it
                     groups, left = untied
                     left.set("from_", exp.From(this=aliased(self.read(self.query(groups, names)), TIED)))
@@ -215,6 +216,11 @@ class Composer:
                 refuse("not_supported", "one value orders and groups nothing", "Leave it out.", node)
             test = at.parent
             listed = isinstance(test, exp.In) and test.args.get("query") is at
+            if listed and public:  # there may be many
+                table = self.read(listing := self.query(node.copy(), names))
+                shown = (exp.column(word, quoted=True) for word, _ in self.reads[self.text(listing)].columns)
+                at.set("this", exp.select(*shown).from_(table))
+                continue
             mark = exp.Placeholder(this=f"release {len(waits)}{' all' * listed}")
             value = self.query(node.copy(), names)
             if listed:
@@ -327,7 +333,8 @@ class Composer:
     def around(self, query: exp.Query, names: Names) -> exp.Query:
         """A query over releases and public tables: its parts one by one."""
         for node in nested(query):
-            untied = self.untied(node, names) if isinstance(node.parent, exp.Subquery | exp.Exists) else None
+            one = isinstance(node.parent, exp.Subquery | exp.Exists) and self.private(node, names)
+            untied = self.untied(node, names) if one else None
             if untied is not None:
                 groups, left = untied
                 left.set(
@@ -364,7 +371,7 @@ class Composer:
 
         A group that is hidden is one without rows: NULL, or what the aggregates are of nothing.
         """
-        if not isinstance(node, exp.Select) or not self.private(node, names):
+        if not isinstance(node, exp.Select):
             return None
         if any(node.args.get(clause) for clause in CLAUSES) or node.args.get("where") is None:
             return None
@@ -384,7 +391,7 @@ class Composer:
         if not ties:
             return None
         exists = isinstance(node.parent, exp.Exists)
-        if not exists and (len(node.expressions) != 1 or not has_aggregate(node.expressions[0])):
+        if not exists and (len(node.expressions) != 1 or not summary(node.expressions[0])):
             return None
         groups = node.copy()
         value = [] if exists else [exp.alias_(node.expressions[0].unalias().copy(), "value", quoted=True)]
@@ -393,7 +400,7 @@ class Composer:
         groups.set("expressions", [*keys, *value])
         groups.set("group", exp.Group(expressions=[one.copy() for one in inner]))
         groups.set("where", exp.Where(this=exp.and_(*(part.copy() for part in rest))) if rest else None)
-        if not self.compiler.whole(self.beside(groups.copy(), names), self.known):
+        if self.private(node, names) and not self.whole(groups, names):
             return None
         found: exp.Expr = exp.Literal.number(1)
         if not exists:
@@ -470,6 +477,18 @@ class Composer:
                 return True
         return False
 
+    def whole(self, query: exp.Query, names: Names) -> bool:
+        """Whether a query over rows of persons could be asked alone."""
+        return self.compiler.whole(self.beside(query.copy(), names), self.known)
+
+    def computed(self, query: exp.Query, names: Names) -> bool:
+        """Whether a query over public tables is more than a selection of their rows: it is computed like what is made from
+        releases, for free, and its rows are a public table or its value a constant."""
+        if self.private(query, names) or self.reading(query, names) or query.find(exp.Table) is None:
+            return False
+        selected = query.find(exp.SetOperation) is None and all(map(plain_rows, query.find_all(exp.Select)))
+        return not selected or any(map(summary, query.find_all(exp.Select)))
+
     def reading(self, query: exp.Expr, names: Names) -> bool:
         """Whether a query reads what has been released."""
         return any(isinstance(names.get(fold(table.name)), str) for table in query.find_all(exp.Table))
@@ -527,9 +546,10 @@ def compose(
     forget_unread(tree)
     composer = Composer(catalog, compiler)
     outer = composer.query(tree, {})
-    if len(composer.releases) == 1 and outer.sql("duckdb") == 'SELECT * FROM "release 0"':
-        raise refusal
     releases = composer.releases.values()
+    alone = outer.sql("duckdb") == 'SELECT * FROM "release 0"' and len(releases) == 1
+    if alone and not any(release.waits or release.reads for release in releases):
+        raise refusal
     if parts is not None and len(parts) != len(releases):
         raise not_one_for_each(len(releases), parts)
     even = (Fraction(1, max(len(releases), 1)),) * len(releases)

@@ -105,6 +105,11 @@ def of_nothing(expression: exp.Expr) -> exp.Expr:
     return whole
 
 
+def summary(node: exp.Expr) -> bool:
+    """Whether something is computed over several rows, by whichever aggregate or window."""
+    return has_aggregate(node) or node.find(exp.AggFunc) is not None
+
+
 def is_aggregate(node: exp.Expr) -> bool:
     return isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and fold(node.name) in RULES)
 
