@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import threading
+import time
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -322,3 +323,10 @@ def test_names_of_columns_are_confirmed(clean: dpsql.Session) -> None:
     with pytest.raises(dpsql.Refused, match="engine_cannot"):
         clean.sql(query.format("k"), epsilon=1e9)
     assert clean.budget.spent.amount == before
+
+
+def test_many_arms_are_planned_in_time() -> None:
+    """About as long for each: not longer the more there are (800 of them took a minute)."""
+    start = time.monotonic()
+    program(" UNION ALL ".join(["SELECT vat FROM country"] * 800))
+    assert time.monotonic() - start < 20

@@ -126,10 +126,14 @@ def unfiltered(query: exp.Expr) -> exp.Expr:
 
 
 def nested(query: exp.Query) -> list[exp.Query]:
-    """The queries directly inside of a query."""
-    inner = (exp.Select, exp.SetOperation)
-    found = query.walk(prune=lambda node: node is not query and isinstance(node, (*inner, exp.With)))
-    return [node for node in found if node is not query and isinstance(node, inner)]
+    """The queries directly inside of a query; those of a chain of set operations at once, since there may be hundreds."""
+
+    def apart(node: exp.Expr) -> bool:
+        chained = isinstance(node, exp.SetOperation) and isinstance(node.parent, exp.SetOperation)
+        inner = isinstance(node, exp.Select | exp.SetOperation | exp.With)
+        return inner and node is not query and not (chained and not node.args.get("with_"))
+
+    return [node for node in query.walk(prune=apart) if isinstance(node, exp.Query) and apart(node)]
 
 
 def skeleton(query: exp.Expr) -> exp.Expr | None:
