@@ -30,6 +30,7 @@ from dpsql.passes.shapes import (
     conditions,
     decided,
     forget_unread,
+    named_by_place,
     nested,
     of_nothing,
     plain_rows,
@@ -71,10 +72,6 @@ class Release:
     query: exp.Query
     waits: tuple[Read, ...]
     reads: tuple[Read, ...]
-
-    @property
-    def text(self) -> str:
-        return f"{self.query.sql('duckdb')} {self.waits}"
 
 
 @dataclass
@@ -120,7 +117,7 @@ class Composer:
             sets = sets_of(query, self.owner(query), tuple(sorted(lacking)))
         levels = [(self.taken(one, names), held) for held, one in sets.sets]
         # They change together once all of them are released: nobody else may have read one of them before.
-        together = " ".join(sorted(release.text for release, _ in levels))
+        together = " ".join(sorted(self.meaning(release) for release, _ in levels))
         numbers = [self.number(release, together) for release, _ in levels]
         family = tuple(dict(zip(numbers, (held for _, held in levels), strict=True)).items())
         if family not in self.families:
@@ -158,16 +155,30 @@ class Composer:
 
     def release(self, query: exp.Select, names: Names) -> exp.Query:
         """What reads the release of a query; the same query again is the same release."""
-        return released(self.number(self.taken(query, names)))
+        release = self.taken(query, names)
+        number = self.number(release)
+        first, own = (self.planned(one, Fraction(1)).outputs for one in (list(self.releases.values())[number], release))
+        renamed = [
+            exp.alias_(exp.column(a.name, quoted=True), b.name, quoted=True) for a, b in zip(first, own, strict=True)
+        ]
+        shown = released(number)
+        return shown if [o.name for o in first] == [o.name for o in own] else shown.select(*renamed, append=False)
 
     def number(self, release: Release, together: str = "") -> int:
-        """The number of a release, which may be new."""
-        text = f"{release.text} {together}"
+        """The number of a release, which may be new. Two that run the same SQL are one, whatever the names in them."""
+        text = f"{self.meaning(release)} {together}"
         number = list(self.releases).index(text) if text in self.releases else len(self.releases)
         self.releases.setdefault(text, release)
         if len(self.releases) > MAX_RELEASES:
             refuse("too_many_releases", f"the query needs more than {MAX_RELEASES} releases", "Ask for less at a time.")
         return number
+
+    def meaning(self, release: Release) -> str:
+        """All that a release would run, which has the names of neither tables nor columns of the statement."""
+        made = self.planned(replace(release, query=named_by_place(release.query)), Fraction(1))
+        words = [fold(output.name) for output in made.outputs]
+        apart = words if len(set(words)) < len(words) else []  # they could not be told apart under other names
+        return repr((made.inner, made.outer, made.climb, made.waits, made.reads, apart))
 
     def taken(self, query: exp.Select, names: Names) -> Release:
         """A query over rows of persons, with all that has to be released before it taken out of it."""

@@ -62,6 +62,27 @@ def test_the_same_subquery_is_released_once() -> None:
     assert len(program(TWO).parts) == 2
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "SELECT o.status, count(*) AS n FROM orders AS o GROUP BY o.status",
+        "SELECT Status, COUNT(*) AS N FROM Orders GROUP BY STATUS",
+        "SELECT status AS k, count(*) AS m FROM orders GROUP BY k",
+    ],
+)
+def test_the_same_under_other_names_is_released_once(other: str, clean: dpsql.Session) -> None:
+    one = "SELECT s.status, count(*) AS n FROM orders AS s GROUP BY s.status"
+    query = f"SELECT a.n FROM ({one}) AS a(s, n), ({other}) AS b(s, n) WHERE a.s = b.s AND a.n = b.n"
+    assert len(program(query).parts) == 1
+    assert len(clean.sql(query, epsilon=0.1)) == 3
+
+
+def test_a_name_that_means_another_column_is_another_release() -> None:
+    a = "SELECT tier AS segment, count(*) AS n FROM customer GROUP BY tier"
+    b = "SELECT segment AS tier, count(*) AS n FROM customer GROUP BY segment"
+    assert len(program(f"SELECT * FROM ({a}), ({b})").parts) == 2
+
+
 def test_one_release_stays_one() -> None:
     query = "SELECT n, count(*) FROM (SELECT customer, count(*) AS n FROM orders GROUP BY customer) GROUP BY n"
     assert isinstance(compile(query, catalog("gdp"), Fraction(1), Fraction(1, 10**8)), Plan)

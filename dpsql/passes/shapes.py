@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from sqlglot import exp
 
 from dpsql.aggregates import RULES
@@ -10,10 +12,27 @@ from dpsql.passes.bind import spelt as constant
 from dpsql.passes.resolve import has_aggregate
 from dpsql.passes.sets import has_sets
 
+Q = TypeVar("Q", bound=exp.Query)
+
 
 def aliased(table: exp.Table, word: str) -> exp.Table:
     table.set("alias", exp.TableAlias(this=exp.to_identifier(word, quoted=True)))
     return table
+
+
+def named_by_place(query: Q) -> Q:
+    """A copy that calls what it reads by its place: one name for one name, so that it means the same."""
+    query = query.copy()
+    places: dict[str, str] = {}
+    for node in query.find_all(exp.Table, exp.Subquery):
+        if isinstance(node.parent, exp.From | exp.Join) and node.alias_or_name:
+            word = places.setdefault(fold(node.alias_or_name), f"with place {len(places)}")
+            columns = node.args["alias"].args.get("columns") if node.args.get("alias") else None
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(word, quoted=True), columns=columns))
+    for column in query.find_all(exp.Column):
+        if fold(column.table) in places:
+            column.set("table", exp.to_identifier(places[fold(column.table)], quoted=True))
+    return query
 
 
 def sources(query: exp.Expr) -> list[exp.Expr]:
@@ -133,7 +152,8 @@ def nested(query: exp.Query) -> list[exp.Query]:
         inner = isinstance(node, exp.Select | exp.SetOperation | exp.With)
         return inner and node is not query and not (chained and not node.args.get("with_"))
 
-    return [node for node in query.walk(prune=apart) if isinstance(node, exp.Query) and apart(node)]
+    found = query.walk(bfs=not isinstance(query, exp.SetOperation), prune=apart)  # arms in the order of the text
+    return [node for node in found if isinstance(node, exp.Query) and apart(node)]
 
 
 def skeleton(query: exp.Expr) -> exp.Expr | None:
