@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.catalog import Catalog, Value
+from dpsql.catalog import Catalog, Value, fold
 from dpsql.compose import Compiler, compose, not_one_for_each
 from dpsql.errors import Refused
 from dpsql.mechanisms import Gaussian, Laplace
@@ -126,7 +126,18 @@ def composed(
         raise refusal
     tree = written(parsed.tree, bind(parsed.marks, parameters))
     sets = has_sets(tree)
-    name_apart(tree)
+    opened = iter(range(MAX_TRIES))
+
+    def view(word: str) -> exp.Query | None:
+        text = next((text for name, text in catalog.policy.views.items() if fold(name) == word), None)
+        if text is None or word in catalog.tables:
+            return None
+        found = parse(text)
+        if next(opened, None) is None or found.marks or not isinstance(found.tree, exp.Query):
+            raise refusal  # it has been read before, and said so
+        return found.tree
+
+    name_apart(tree, view)
     try:
         return compose(tree, catalog, compiler, refusal, shares)
     except Refused as error:
