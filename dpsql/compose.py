@@ -17,7 +17,7 @@ from sqlglot import exp
 from dpsql.accountant import CURRENCIES
 from dpsql.algebra import Aggregate, Expr
 from dpsql.algebra import Column as AlgebraColumn
-from dpsql.catalog import DOUBLE, Catalog, Column, Table, Type, fold, quoted
+from dpsql.catalog import BOOLEAN, DOUBLE, VARCHAR, Catalog, Column, Table, Type, fold, quoted
 from dpsql.errors import Refused
 from dpsql.passes.free import named, spelt
 from dpsql.passes.given import SAMPLES
@@ -111,10 +111,10 @@ class Composer:
         Where all keys are declared, rows that have other values are left out at all levels, as they are where they would be
         groups: so all levels are about the same rows, and can be made to agree.
         """
-        sets = sets_of(query.copy(), self.owner(query))
+        sets = sets_of(query.copy(), self.owner(query, names))
         lacking = {axis for held, one in sets.sets for axis in self.without_null(held, self.taken(one.copy(), names))}
         if lacking:
-            sets = sets_of(query, self.owner(query), tuple(sorted(lacking)))
+            sets = sets_of(query, self.owner(query, names), tuple(sorted(lacking)))
         levels = [(self.taken(one, names), held) for held, one in sets.sets]
         # They change together once all of them are released: nobody else may have read one of them before.
         together = " ".join(sorted(self.meaning(release) for release, _ in levels))
@@ -175,7 +175,10 @@ class Composer:
 
     def meaning(self, release: Release) -> str:
         """All that a release would run, which has the names of neither tables nor columns of the statement."""
-        made = self.planned(replace(release, query=named_by_place(release.query)), Fraction(1))
+        try:
+            made = self.planned(replace(release, query=named_by_place(release.query)), Fraction(1))
+        except Refused:
+            made = self.planned(release, Fraction(1))  # refused with its own names in the text
         words = [fold(output.name) for output in made.outputs]
         apart = words if len(set(words)) < len(words) else []  # they could not be told apart under other names
         return repr((made.inner, made.outer, made.climb, made.waits, made.reads, apart))
@@ -258,7 +261,9 @@ class Composer:
             if columns is None:
                 what = "a table that is made from released ones is joined with rows of persons"
                 refuse("rows_with_released", what, "Select columns of one release by their names, or SELECT *.", query)
-            whole = re.fullmatch(r'SELECT \* FROM "(release \d+)"', query.sql("duckdb"))
+            whole = re.fullmatch(r'SELECT \* FROM "(.*)"', query.sql("duckdb"))
+            while whole and (cte := self.ctes.get(whole[1])) and not cte.args["alias"].args.get("columns"):
+                whole = re.fullmatch(r'SELECT \* FROM "(.*)"', cte.this.sql("duckdb"))
             key = self.keys.get(whole[1], ()) if whole else ()
             self.reads[text] = Read(f"released {len(self.reads)}", text, columns, key)
             self.made[self.reads[text].name] = query
@@ -272,7 +277,8 @@ class Composer:
         return query.sql("duckdb", comments=False)
 
     def columns(self, query: exp.Expr) -> Columns | None:
-        """The columns of a query over releases with their types; what is computed from them is a DOUBLE. None: not known."""
+        """The columns of a query over releases with their types, as far as the text tells; None: not known. A guess is
+        compared with what the engine says before anything is charged (`finish.fits`)."""
         if isinstance(query, exp.SetOperation):
             left, right = self.columns(query.this.unnest()), self.columns(query.expression.unnest())
             return left if left and right and [t for _, t in left] == [t for _, t in right] else None
@@ -289,11 +295,7 @@ class Composer:
             if isinstance(item, exp.Star):
                 shown += [column for part in parts.values() for column in part or ()]
                 continue
-            one = item.unalias().unnest()
-            one = one.this if isinstance(one, exp.Max | exp.Min) else one
-            found = {DOUBLE}
-            if isinstance(one, exp.Column):
-                found = set(types.get((fold(one.table), fold(one.name)), {DOUBLE}))
+            found = guessed(item.unalias(), types)
             if len(found) > 1:
                 return None
             shown.append((item.output_name or label(item), found.pop()))
@@ -386,7 +388,7 @@ class Composer:
             return None
         if any(node.args.get(clause) for clause in CLAUSES) or node.args.get("where") is None:
             return None
-        mine = self.owner(node)
+        mine = self.owner(node, names)
         if mine is None:
             return None
         ties, rest = list[tuple[exp.Expr, exp.Expr]](), list[exp.Expr]()
@@ -443,18 +445,43 @@ class Composer:
             what = "this asks which groups there are, of groups that are all shown, whoever has them"
             refuse("groups_all_shown", what, "Say how many it takes: HAVING count(*) > 100.")
 
-    def owner(self, query: exp.Select) -> Callable[[exp.Column], bool] | None:
+    def owner(self, query: exp.Select, names: Names) -> Callable[[exp.Column], bool] | None:
         """Whether a column is one of the query's own tables, and not of the query around it; None if that is not known."""
         own: dict[str, set[str]] = {}
         for source in sources(query):
-            parts = ".".join(part.name for part in source.parts) if isinstance(source, exp.Table) else ""
-            table = self.catalog.table(parts)
-            if table is None and not all(column.table for column in query.find_all(exp.Column)):
+            words = self.words(source, names)
+            if words is None and not all(column.table for column in query.find_all(exp.Column)):
                 return None  # its columns are not known, and some say not whose they are
-            own[fold(source.alias_or_name)] = set(table.columns) if table is not None else set()
+            own[fold(source.alias_or_name)] = words or set()
         return lambda column: (
             fold(column.table) in own if column.table else any(fold(column.name) in names for names in own.values())
         )
+
+    def words(self, source: exp.Expr, names: Names) -> set[str] | None:
+        """The columns of a table, a subquery or what WITH has defined; None if they are not known."""
+        alias = source.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            return {fold(column.name) for column in alias.args["columns"]}
+        if isinstance(source, exp.Table):
+            known = names.get(fold(source.name)) if not source.args.get("db") else None
+            if isinstance(known, exp.CTE):
+                return self.words(exp.Subquery(this=known.this.copy(), alias=known.args["alias"].copy()), names)
+            if known is not None:
+                return {fold(word) for word, _ in self.shaped.get(known) or ()} or None
+            table = self.catalog.table(".".join(part.name for part in source.parts))
+            return set(table.columns) if table is not None else None
+        if not isinstance(source, exp.Subquery) or not isinstance(source.this, exp.Select):
+            return None
+        found: set[str] = set()
+        for item in source.this.expressions:
+            parts = (
+                [self.words(one, names) for one in sources(source.this)] if item.is_star else [{fold(item.output_name)}]
+            )
+            for part in parts:
+                if part is None:
+                    return None
+                found |= part
+        return found
 
     def table(self, node: exp.Table, names: Names) -> None:
         if not isinstance(node.this, exp.Identifier) or (node.name.startswith(RESERVED) and node.name not in names):
@@ -520,7 +547,9 @@ class Composer:
 
     def rows(self, query: exp.Expr, names: Names) -> bool:
         """Whether a query is one of single persons' rows."""
-        if self.reading(query, names) and not (isinstance(query, exp.Select) and self.of_persons(query, names)):
+        arms = nested(query) if isinstance(query, exp.SetOperation) else [query]
+        persons = all(isinstance(arm, exp.Select) and self.of_persons(arm, names) for arm in arms)
+        if self.reading(query, names) and not persons:
             return False
         shape = skeleton(unfiltered(query.copy()))
         if shape is None:
@@ -536,9 +565,32 @@ CLAUSES = ("group", "having", "order", "limit", "offset", "distinct", "qualify",
 
 
 def type_of(expression: Expr) -> Type:
-    """The type of a column of a release. The engine makes decimals of its own where it computes with numbers."""
+    """The type of a column of a release. The engine makes decimals of its own where it computes with numbers, and of most
+    windows only it knows the type."""
     type_ = expression.facts.type
-    return type_ if isinstance(expression, AlgebraColumn | Aggregate) or not type_.numeric else DOUBLE
+    plain = isinstance(expression, AlgebraColumn | Aggregate) or not (type_.numeric or type_.kind == "OTHER")
+    return type_ if plain else DOUBLE
+
+
+def guessed(node: exp.Expr, types: dict[tuple[str, str], set[Type]]) -> set[Type]:
+    """The type of an expression over columns of these types; most are numbers."""
+    match node:
+        case exp.Column():
+            return set(types.get((fold(node.table), fold(node.name)), {DOUBLE}))
+        case exp.Paren() | exp.Window() | exp.Max() | exp.Min() | exp.Lag() | exp.Lead():
+            return guessed(node.this, types)
+        case exp.FirstValue() | exp.LastValue():
+            return guessed(node.this, types)
+        case exp.Case():
+            return guessed(node.args["ifs"][0].args["true"], types)
+        case exp.Literal() if node.is_string:
+            return {VARCHAR}
+        case exp.DPipe():
+            return {VARCHAR}
+        case exp.Predicate() | exp.Not() | exp.And() | exp.Or() | exp.Boolean():
+            return {BOOLEAN}
+        case _:
+            return {DOUBLE}
 
 
 def released(number: int) -> exp.Select:

@@ -241,6 +241,9 @@ SAME = [
     "SELECT count(*) FROM orders WHERE amount > (SELECT 0.01 * sum(amount) FROM orders)",
     "SELECT status, count(*) AS n FROM orders GROUP BY status HAVING count(*) > (SELECT 0.05 * count(*) FROM orders) ORDER BY 1",
     "SELECT count(*) FROM orders o JOIN (SELECT status, 0.1 * count(*) AS few FROM orders GROUP BY status) AS u USING (status) WHERE o.amount > u.few",
+    # A release has one row for each of its keys, also under the name of a CTE: joined twice it multiplies nothing.
+    "WITH u AS (SELECT status, avg(amount) AS a FROM orders GROUP BY status) SELECT count(*) FROM orders o JOIN u ON u.status = o.status JOIN u v ON v.status = o.status WHERE o.amount > u.a",
+    "WITH u AS (SELECT status, avg(amount) AS a FROM orders GROUP BY status), r AS (SELECT o.customer FROM orders o JOIN u ON u.status = o.status WHERE o.amount > u.a UNION ALL SELECT o.customer FROM orders o JOIN u ON u.status = o.status WHERE o.amount < u.a) SELECT count(*) FROM r",
     # Types of the same name in two tables, and of two sides.
     "SELECT count(*) FROM orders o JOIN (SELECT d.status, d.n FROM (SELECT status, count(*) * 1000 AS n FROM orders GROUP BY status) d, rate r) x ON o.status = x.status WHERE x.n > 10",
     # Keys of several tables, aliases and columns.
