@@ -617,7 +617,7 @@ def compose(
         raise not_one_for_each(len(releases), parts)
     even = (Fraction(1, max(len(releases), 1)),) * len(releases)
     plans = tuple(composer.planned(release, share) for release, share in zip(releases, parts or even, strict=True))
-    if parts is None and (better := shares(outer, plans)) != even:
+    if parts is None and (better := shares(outer, plans, composer.ctes)) != even:
         plans = tuple(composer.planned(release, share) for release, share in zip(releases, better, strict=True))
     tables = tuple((name, ".".join(map(quoted, path))) for name, path in composer.tables.items())
     if not plans and not tables:

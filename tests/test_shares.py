@@ -27,7 +27,17 @@ def variance(made: Program) -> float:
 
 
 @pytest.mark.parametrize("ledger", ["gdp", "pure", "zcdp"])
-@pytest.mark.parametrize("query", [f"SELECT {ONE} - {OTHER} AS n", f"{ONE[1:-1]} UNION ALL {OTHER[1:-1]}"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT {ONE} - {OTHER} AS n",
+        f"{ONE[1:-1]} UNION ALL {OTHER[1:-1]}",
+        "SELECT 'orders' AS what, count(*) AS n FROM orders UNION ALL SELECT 'customers', count(*) FROM customer",
+        f"WITH a AS {ONE}, b AS {OTHER} SELECT * FROM a UNION ALL SELECT * FROM b",
+        "SELECT a + b AS n FROM (SELECT count(*) AS a FROM orders), (SELECT count(*) AS b FROM customer)",
+        f"SELECT {ONE} * 0.5 + {OTHER} / 2 AS n",
+    ],
+)
 def test_the_error_of_a_sum_is_smallest(query: str, ledger: str) -> None:
     made = program(query, ledger)
     for weight in (1, 2, 4, 8, 12, 32, 64):
