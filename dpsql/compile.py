@@ -26,6 +26,7 @@ from dpsql.passes.given import filled
 from dpsql.passes.limit import limit
 from dpsql.passes.names import name_apart
 from dpsql.passes.parse import Parsed, apart, parse
+from dpsql.passes.pivot import unpivot
 from dpsql.passes.resolve import resolve
 from dpsql.passes.sets import has_sets
 from dpsql.passes.shapes import groups_alone
@@ -122,9 +123,10 @@ def composed(
         return replace(given(tuple((value,) for value in samples)), waits=waits, given=given)
 
     compiler = Compiler(local, single, whole, plan)
-    if not isinstance(parsed.tree, exp.Query):
+    pivoted = unpivot(parsed.tree)
+    if not isinstance(pivoted, exp.Query):
         raise refusal
-    tree = written(parsed.tree, bind(parsed.marks, parameters))
+    tree = written(pivoted, bind(parsed.marks, parameters))
     sets = has_sets(tree)
     opened = iter(range(MAX_TRIES))
 
