@@ -221,6 +221,9 @@ class Composer:
                 self.inside(node, names, waits)
                 continue
             if tied(node) if public else not (self.reading(node, names) or self.whole(node, names)):
+                if isinstance(node.find_ancestor(exp.Having, exp.Select), exp.Having) and tied(node):
+                    what = "a subquery in HAVING is tied to the query around it"
+                    refuse("rows_with_released", what, "Join both in FROM, as subqueries with GROUP BY.", node)
                 if (untied := self.untied(node, names)) is not None:  # it is tied to the query around it
                     groups, left = untied
                     left.set("from_", exp.From(this=aliased(self.read(self.query(groups, names)), TIED)))
@@ -453,6 +456,9 @@ class Composer:
             if words is None and not all(column.table for column in query.find_all(exp.Column)):
                 return None  # its columns are not known, and some say not whose they are
             own[fold(source.alias_or_name)] = words or set()
+        for inner in query.find_all(exp.Select):  # what a query further in reads is not of the query around this one
+            for source in sources(inner):
+                own.setdefault(fold(source.alias_or_name), self.words(source, names) or set())
         return lambda column: (
             fold(column.table) in own if column.table else any(fold(column.name) in names for names in own.values())
         )
