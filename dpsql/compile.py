@@ -48,6 +48,11 @@ OF_ROWS = ("subquery_not_local", "not_grouped", "select_star", "no_aggregate")  
 PASSES = (parse, resolve, track, split, limit, climb, allot)
 
 
+def query_of(view: str) -> exp.Query | None:
+    parsed = parse(view)
+    return parsed.tree if isinstance(parsed.tree, exp.Query) and not parsed.marks else None
+
+
 def compile(
     text: str,
     catalog: Catalog,
@@ -134,10 +139,9 @@ def composed(
         text = next((text for name, text in catalog.policy.views.items() if fold(name) == word), None)
         if text is None or word in catalog.tables:
             return None
-        found = parse(text)
-        if next(opened, None) is None or found.marks or not isinstance(found.tree, exp.Query):
+        if next(opened, None) is None or (found := query_of(text)) is None:
             raise refusal  # it has been read before, and said so
-        return found.tree
+        return found
 
     name_apart(tree, view)
     try:
