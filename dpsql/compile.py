@@ -15,7 +15,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.catalog import Catalog, Value
+from dpsql.catalog import Catalog, Value, fold
 from dpsql.compose import Compiler, compose, not_one_for_each
 from dpsql.errors import Refused
 from dpsql.mechanisms import Gaussian, Laplace
@@ -26,17 +26,31 @@ from dpsql.passes.given import filled
 from dpsql.passes.limit import limit
 from dpsql.passes.names import name_apart
 from dpsql.passes.parse import Parsed, apart, parse
+from dpsql.passes.pivot import unpivot
 from dpsql.passes.resolve import resolve
 from dpsql.passes.sets import has_sets
+from dpsql.passes.shapes import groups_alone
 from dpsql.passes.split import split
 from dpsql.passes.track import track
 from dpsql.plan import Plan, Program, Read, Unknown
 
 MAX_TRIES = 64  # queries that are tried as releases, so that nested ones do not take for ever
-OF_PROGRAMS = ("rows_with_released", "too_many_releases", "delta_missing", "name_reserved", "weights_invalid")
+OF_PROGRAMS = (
+    "rows_with_released",
+    "too_many_releases",
+    "delta_missing",
+    "name_reserved",
+    "weights_invalid",
+    "groups_all_shown",
+)
 FINAL = ("join_too_wide", "too_many_tables", "groups_of_persons")  # what is so however it is taken apart
 OF_ROWS = ("subquery_not_local", "not_grouped", "select_star", "no_aggregate")  # what the first refusal says better
 PASSES = (parse, resolve, track, split, limit, climb, allot)
+
+
+def query_of(view: str) -> exp.Query | None:
+    parsed = parse(view)
+    return parsed.tree if isinstance(parsed.tree, exp.Query) and not parsed.marks else None
 
 
 def compile(
@@ -102,21 +116,34 @@ def composed(
     def plan(
         query: exp.Query, known: Catalog, part: Fraction, waits: tuple[Read, ...], samples: tuple[Value, ...]
     ) -> Plan:
+        hidden = groups_alone(query)
         if not waits:
-            return release(apart(query.copy()), known, epsilon, delta, None, part)
+            return release(apart(query.copy()), known, epsilon, delta, None, part, hidden=hidden)
 
         def given(values: tuple[tuple[Value, ...], ...]) -> Plan:
             made = tuple((sample, *found) for sample, found in zip(samples, values, strict=True))
-            return release(apart(filled(query.copy(), made)), known, epsilon, delta, None, part, waiting=True)
+            filled_in = apart(filled(query.copy(), made))
+            return release(filled_in, known, epsilon, delta, None, part, waiting=True, hidden=hidden)
 
         return replace(given(tuple((value,) for value in samples)), waits=waits, given=given)
 
     compiler = Compiler(local, single, whole, plan)
-    if not isinstance(parsed.tree, exp.Query):
+    pivoted = unpivot(parsed.tree)
+    if not isinstance(pivoted, exp.Query):
         raise refusal
-    tree = written(parsed.tree, bind(parsed.marks, parameters))
+    tree = written(pivoted, bind(parsed.marks, parameters))
     sets = has_sets(tree)
-    name_apart(tree)
+    opened = iter(range(MAX_TRIES))
+
+    def view(word: str) -> exp.Query | None:
+        text = next((text for name, text in catalog.policy.views.items() if fold(name) == word), None)
+        if text is None or word in catalog.tables:
+            return None
+        if next(opened, None) is None or (found := query_of(text)) is None:
+            raise refusal  # it has been read before, and said so
+        return found
+
+    name_apart(tree, view)
     try:
         return compose(tree, catalog, compiler, refusal, shares)
     except Refused as error:
@@ -143,6 +170,7 @@ def release(
     parameters: object = None,
     part: Fraction = Fraction(1),
     waiting: bool = False,
+    hidden: bool = False,
 ) -> Plan:
     """The plan of one release."""
     norm = (Laplace if catalog.policy.budget.accounting == "pure" else Gaussian).norm
@@ -150,7 +178,7 @@ def release(
     tracked = track(resolved, catalog)
 
     def follow(picked: Mapping[Unknown, Fraction]) -> Plan:
-        parts = split(tracked, picked, norm)
+        parts = split(tracked, picked, norm, hidden)
         limited = limit(parts, catalog, norm)
         climbed = climb(limited)
         return allot(climbed, catalog, epsilon, delta, part, waiting)

@@ -15,24 +15,28 @@ from typing import Any, TypeVar
 from sqlglot import exp
 
 from dpsql.accountant import CURRENCIES
+from dpsql.algebra import Aggregate, Expr
 from dpsql.algebra import Column as AlgebraColumn
-from dpsql.catalog import DOUBLE, Catalog, Column, Table, Type, fold, quoted
+from dpsql.catalog import BOOLEAN, DOUBLE, VARCHAR, Catalog, Column, Table, Type, fold, quoted
 from dpsql.errors import Refused
 from dpsql.passes.free import named, spelt
 from dpsql.passes.given import SAMPLES
 from dpsql.passes.label import label
 from dpsql.passes.lower import interval, refuse
 from dpsql.passes.names import RESERVED
-from dpsql.passes.resolve import has_aggregate
 from dpsql.passes.sets import has_sets, sets_of
 from dpsql.passes.shapes import (
     aliased,
     conditions,
+    decided,
+    forget_unread,
+    named_by_place,
     nested,
     of_nothing,
     plain_rows,
     skeleton,
     sources,
+    summary,
     tied,
     unfiltered,
     used,
@@ -88,6 +92,7 @@ class Composer:
     releases: dict[str, Release] = field(default_factory=dict)
     tables: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     reads: dict[str, Read] = field(default_factory=dict)
+    made: dict[str, exp.Query] = field(default_factory=dict)  # what is read under a name
     ctes: dict[str, exp.CTE] = field(default_factory=dict)
     families: list[Family] = field(default_factory=list)
     shaped: dict[str, Columns | None] = field(default_factory=dict)
@@ -106,22 +111,22 @@ class Composer:
         Where all keys are declared, rows that have other values are left out at all levels, as they are where they would be
         groups: so all levels are about the same rows, and can be made to agree.
         """
-        sets = sets_of(query.copy(), self.owner(query))
-        try:
-            lacking = {axis for held, one in sets.sets for axis in self.without_null(held, one, names)}
-        except Refused:  # it has to wait for another, or will be refused in its own words
-            lacking = set()
+        sets = sets_of(query.copy(), self.owner(query, names))
+        lacking = {axis for held, one in sets.sets for axis in self.without_null(held, self.taken(one.copy(), names))}
         if lacking:
-            sets = sets_of(query, self.owner(query), tuple(sorted(lacking)))
-        parts = [self.release(one, names) for _, one in sets.sets]
-        numbers = (int(part.args["from_"].this.name.removeprefix("release ")) for part in parts)
-        levels = zip(numbers, (held for held, _ in sets.sets), strict=True)
-        self.families.append(tuple(dict(levels).items()))
-        return self.around(sets.stacked(parts), names)
+            sets = sets_of(query, self.owner(query, names), tuple(sorted(lacking)))
+        levels = [(self.taken(one, names), held) for held, one in sets.sets]
+        # They change together once all of them are released: nobody else may have read one of them before.
+        together = " ".join(sorted(self.meaning(release) for release, _ in levels))
+        numbers = [self.number(release, together) for release, _ in levels]
+        family = tuple(dict(zip(numbers, (held for _, held in levels), strict=True)).items())
+        if family not in self.families:
+            self.families.append(family)
+        return self.around(sets.stacked(list(map(released, numbers))), names)
 
-    def without_null(self, held: tuple[int, ...], one: exp.Select, names: Names) -> list[int]:
+    def without_null(self, held: tuple[int, ...], release: Release) -> list[int]:
         """Which of the keys of a set are declared, without a group for what is none of their values."""
-        keys = self.compiler.plan(self.beside(one.copy(), names), self.known, Fraction(1), (), ()).keys
+        keys = self.planned(release, Fraction(1)).keys
         if not isinstance(keys, PublicKeys):
             return []
         return [axis for axis, (_, _, values) in zip(held, keys.columns, strict=False) if None not in values]
@@ -149,6 +154,37 @@ class Composer:
         return names
 
     def release(self, query: exp.Select, names: Names) -> exp.Query:
+        """What reads the release of a query; the same query again is the same release."""
+        release = self.taken(query, names)
+        number = self.number(release)
+        first, own = (self.planned(one, Fraction(1)).outputs for one in (list(self.releases.values())[number], release))
+        renamed = [
+            exp.alias_(exp.column(a.name, quoted=True), b.name, quoted=True) for a, b in zip(first, own, strict=True)
+        ]
+        shown = released(number)
+        return shown if [o.name for o in first] == [o.name for o in own] else shown.select(*renamed, append=False)
+
+    def number(self, release: Release, together: str = "") -> int:
+        """The number of a release, which may be new. Two that run the same SQL are one, whatever the names in them."""
+        text = f"{self.meaning(release)} {together}"
+        number = list(self.releases).index(text) if text in self.releases else len(self.releases)
+        self.releases.setdefault(text, release)
+        if len(self.releases) > MAX_RELEASES:
+            refuse("too_many_releases", f"the query needs more than {MAX_RELEASES} releases", "Ask for less at a time.")
+        return number
+
+    def meaning(self, release: Release) -> str:
+        """All that a release would run, which has the names of neither tables nor columns of the statement."""
+        try:
+            made = self.planned(replace(release, query=named_by_place(release.query)), Fraction(1))
+        except Refused:
+            made = self.planned(release, Fraction(1))  # refused with its own names in the text
+        words = [fold(output.name) for output in made.outputs]
+        apart = words if len(set(words)) < len(words) else []  # they could not be told apart under other names
+        return repr((made.inner, made.outer, made.climb, made.waits, made.reads, apart))
+
+    def taken(self, query: exp.Select, names: Names) -> Release:
+        """A query over rows of persons, with all that has to be released before it taken out of it."""
         with_ = self.beside(query, names).args.get("with_")
         waits: list[Read] = []
         if self.reading(query, names) or not self.compiler.single(query.copy(), self.known):
@@ -163,12 +199,7 @@ class Composer:
             refuse("rows_with_released", what, "Give it another name, or join it in FROM.", query)
         read = {fold(table.name) for table in query.find_all(exp.Table)}
         reads = tuple(one for one in self.reads.values() if one.name in read)
-        text = f"{query.sql('duckdb')} {waits}"
-        number = list(self.releases).index(text) if text in self.releases else len(self.releases)
-        self.releases.setdefault(text, Release(query, tuple(waits), reads))
-        if len(self.releases) > MAX_RELEASES:
-            refuse("too_many_releases", f"the query needs more than {MAX_RELEASES} releases", "Ask for less at a time.")
-        return exp.select("*").from_(exp.Table(this=exp.to_identifier(f"release {number}", quoted=True)))
+        return Release(query, tuple(waits), reads)
 
     def inside(self, query: exp.Query, names: Names, waits: list[Read]) -> None:
         """What has to be released before a query over rows of persons: a value or a list of values leaves a parameter
@@ -176,17 +207,23 @@ class Composer:
         for node in nested(query):
             at = node.parent
             if not isinstance(at, exp.Subquery) or isinstance(at.parent, exp.From | exp.Join):
-                if isinstance(at, exp.Subquery) and self.released(node, names):
+                if isinstance(at, exp.Subquery) and (self.released(node, names) or self.computed(node, names)):
                     made = self.read(self.query(node.copy(), names))
                     made.set("alias", at.args.get("alias"))
                     at.replace(made)
                 else:
                     self.inside(node, names, waits)
+                    if isinstance(at, exp.Exists):
+                        self.telling(node)
                 continue
-            if not self.released(node, names) or (self.reading(node, names) and tied(node)):
+            public = self.computed(node, names)
+            if not (public or self.released(node, names)) or (self.reading(node, names) and tied(node)):
                 self.inside(node, names, waits)
                 continue
-            if not self.reading(node, names) and not self.compiler.whole(self.beside(node.copy(), names), self.known):
+            if tied(node) if public else not (self.reading(node, names) or self.whole(node, names)):
+                if isinstance(node.find_ancestor(exp.Having, exp.Select), exp.Having) and tied(node):
+                    what = "a subquery in HAVING is tied to the query around it"
+                    refuse("rows_with_released", what, "Join both in FROM, as subqueries with GROUP BY.", node)
                 if (untied := self.untied(node, names)) is not None:  # it is tied to the query around it
                     groups, left = untied
                     left.set("from_", exp.From(this=aliased(self.read(self.query(groups, names)), TIED)))
@@ -196,8 +233,15 @@ class Composer:
                 refuse("not_supported", "one value orders and groups nothing", "Leave it out.", node)
             test = at.parent
             listed = isinstance(test, exp.In) and test.args.get("query") is at
+            if listed and public:  # there may be many
+                table = self.read(listing := self.query(node.copy(), names))
+                shown = (exp.column(word, quoted=True) for word, _ in self.reads[self.text(listing)].columns)
+                at.set("this", exp.select(*shown).from_(table))
+                continue
             mark = exp.Placeholder(this=f"release {len(waits)}{' all' * listed}")
             value = self.query(node.copy(), names)
+            if listed:
+                self.telling(value)
             types = self.columns(value) or (("value", DOUBLE),)
             waits.append(Read(f"release {len(waits)}", self.text(value), types))
             if listed and test is not None:
@@ -220,9 +264,12 @@ class Composer:
             if columns is None:
                 what = "a table that is made from released ones is joined with rows of persons"
                 refuse("rows_with_released", what, "Select columns of one release by their names, or SELECT *.", query)
-            whole = re.fullmatch(r'SELECT \* FROM "(release \d+)"', query.sql("duckdb"))
+            whole = re.fullmatch(r'SELECT \* FROM "(.*)"', query.sql("duckdb"))
+            while whole and (cte := self.ctes.get(whole[1])) and not cte.args["alias"].args.get("columns"):
+                whole = re.fullmatch(r'SELECT \* FROM "(.*)"', cte.this.sql("duckdb"))
             key = self.keys.get(whole[1], ()) if whole else ()
             self.reads[text] = Read(f"released {len(self.reads)}", text, columns, key)
+            self.made[self.reads[text].name] = query
         return exp.Table(this=exp.to_identifier(self.reads[text].name, quoted=True))
 
     def text(self, query: exp.Query) -> str:
@@ -233,7 +280,8 @@ class Composer:
         return query.sql("duckdb", comments=False)
 
     def columns(self, query: exp.Expr) -> Columns | None:
-        """The columns of a query over releases with their types; what is computed from them is a DOUBLE. None: not known."""
+        """The columns of a query over releases with their types, as far as the text tells; None: not known. A guess is
+        compared with what the engine says before anything is charged (`finish.fits`)."""
         if isinstance(query, exp.SetOperation):
             left, right = self.columns(query.this.unnest()), self.columns(query.expression.unnest())
             return left if left and right and [t for _, t in left] == [t for _, t in right] else None
@@ -250,11 +298,7 @@ class Composer:
             if isinstance(item, exp.Star):
                 shown += [column for part in parts.values() for column in part or ()]
                 continue
-            one = item.unalias().unnest()
-            one = one.this if isinstance(one, exp.Max | exp.Min) else one
-            found = {DOUBLE}
-            if isinstance(one, exp.Column):
-                found = set(types.get((fold(one.table), fold(one.name)), {DOUBLE}))
+            found = guessed(item.unalias(), types)
             if len(found) > 1:
                 return None
             shown.append((item.output_name or label(item), found.pop()))
@@ -281,7 +325,7 @@ class Composer:
         word = f"release {number}"
         if word not in self.shaped:
             made = self.planned(list(self.releases.values())[number], Fraction(1))
-            self.shaped[word] = tuple((output.name, output.expression.facts.type) for output in made.outputs)
+            self.shaped[word] = tuple((output.name, type_of(output.expression)) for output in made.outputs)
             keys = [o.name for o in made.outputs if isinstance(o.expression, AlgebraColumn)]
             self.keys[word] = tuple(keys) if len(keys) == len(made.keys.columns) == 1 else ()
         return self.shaped[word] or ()
@@ -305,7 +349,8 @@ class Composer:
     def around(self, query: exp.Query, names: Names) -> exp.Query:
         """A query over releases and public tables: its parts one by one."""
         for node in nested(query):
-            untied = self.untied(node, names) if isinstance(node.parent, exp.Subquery | exp.Exists) else None
+            one = isinstance(node.parent, exp.Subquery | exp.Exists) and self.private(node, names)
+            untied = self.untied(node, names) if one else None
             if untied is not None:
                 groups, left = untied
                 left.set(
@@ -315,19 +360,18 @@ class Composer:
                 continue
             inner = node.copy()
             at = node.parent
-            if (
-                isinstance(inner, exp.Select)
-                and isinstance(at, exp.Subquery)
-                and isinstance(at.parent, exp.In)
-                and plain_rows(inner)
-            ):
-                if self.of_persons(
-                    inner, names
-                ):  # how often a value is in a list does not matter, but that someone has it
-                    shown = [self.hidden(item.unalias(), inner) for item in inner.expressions]
-                    inner.set("expressions", [exp.alias_(one, f"key {i}", quoted=True) for i, one in enumerate(shown)])
-                inner.set("distinct", exp.Distinct())
-            node.replace(self.query(inner, names))
+            exists = isinstance(at, exp.Exists)
+            listed = exists or (isinstance(at, exp.Subquery) and isinstance(at.parent, exp.In))
+            if listed and isinstance(inner, exp.Select) and plain_rows(inner):
+                if exists and self.of_persons(inner, names):
+                    what = (
+                        "EXISTS asks about rows of persons, and is tied to the query around it by no equality of groups"
+                    )
+                    refuse("rows_with_released", what, "Say how many: (SELECT count(*) FROM orders) > 100.", node)
+                inner.set("distinct", exp.Distinct())  # how often a value is in a list does not matter
+            node.replace(made := self.query(inner, names))
+            if listed:
+                self.telling(made)
         for part in list(query.find_all(exp.Table, exp.Anonymous)):
             if isinstance(part, exp.Table):
                 self.table(part, names)
@@ -343,11 +387,11 @@ class Composer:
 
         A group that is hidden is one without rows: NULL, or what the aggregates are of nothing.
         """
-        if not isinstance(node, exp.Select) or not self.private(node, names):
+        if not isinstance(node, exp.Select):
             return None
         if any(node.args.get(clause) for clause in CLAUSES) or node.args.get("where") is None:
             return None
-        mine = self.owner(node)
+        mine = self.owner(node, names)
         if mine is None:
             return None
         ties, rest = list[tuple[exp.Expr, exp.Expr]](), list[exp.Expr]()
@@ -363,16 +407,16 @@ class Composer:
         if not ties:
             return None
         exists = isinstance(node.parent, exp.Exists)
-        if not exists and (len(node.expressions) != 1 or not has_aggregate(node.expressions[0])):
+        if not exists and (len(node.expressions) != 1 or not summary(node.expressions[0])):
             return None
         groups = node.copy()
         value = [] if exists else [exp.alias_(node.expressions[0].unalias().copy(), "value", quoted=True)]
-        inner = [self.hidden(one, node) if exists else one.copy() for one, _ in ties]
+        inner = [one.copy() for one, _ in ties]
         keys = [exp.alias_(one, f"key {i}", quoted=True) for i, one in enumerate(inner)]
         groups.set("expressions", [*keys, *value])
         groups.set("group", exp.Group(expressions=[one.copy() for one in inner]))
         groups.set("where", exp.Where(this=exp.and_(*(part.copy() for part in rest))) if rest else None)
-        if not self.compiler.whole(self.beside(groups.copy(), names), self.known):
+        if self.private(node, names) and not self.whole(groups, names):
             return None
         found: exp.Expr = exp.Literal.number(1)
         if not exists:
@@ -386,36 +430,64 @@ class Composer:
         )
         return groups, exp.select(found).where(exp.and_(*equal))
 
-    def hidden(self, key: exp.Expr, query: exp.Select) -> exp.Expr:
-        """A key whose groups are shown only if somebody has them, although it has a declared domain: for EXISTS and IN."""
-        found = [
-            table.column(key.name)
-            for source in sources(query)
-            if isinstance(source, exp.Table) and isinstance(key, exp.Column)
-            if (table := self.catalog.table(source.name)) is not None
-            if not key.table or fold(key.table) == fold(source.alias_or_name)
-        ]
-        column = next((one for one in found if one is not None and one.domain is not None), None)
-        match column.type.kind if column is not None else "":
-            case "VARCHAR":
-                return exp.DPipe(this=key.copy(), expression=exp.Literal.string(""))
-            case "INTEGER" | "DATE":
-                return exp.Add(this=key.copy(), expression=exp.Literal.number(0))
-            case _:
-                return key.copy()
+    def telling(self, query: exp.Query) -> None:
+        """Refuse a list, or EXISTS, of groups that are all shown, whoever has them: it would not be about anyone."""
+        trees, seen, counts, all_shown = list[exp.Expr]([query]), set[str](), set[str](), False
+        for tree in trees:
+            for word in {table.name for table in tree.find_all(exp.Table)} - seen:
+                seen.add(word)
+                if found := self.ctes.get(word) or self.made.get(word):
+                    trees.append(found)
+                elif release := re.fullmatch(r"release (\d+)", word):
+                    one = list(self.releases.values())[int(release[1])]
+                    made = self.planned(one, Fraction(1))
+                    counts |= {fold(o.name) for o in made.outputs if not isinstance(o.expression, AlgebraColumn)}
+                    some = any(one.query.args.get(clause) for clause in ("having", "qualify", "limit"))
+                    all_shown |= isinstance(made.keys, PublicKeys) and bool(made.keys.columns) and not some
+        if all_shown and not decided(trees, counts):
+            what = "this asks which groups there are, of groups that are all shown, whoever has them"
+            refuse("groups_all_shown", what, "Say how many it takes: HAVING count(*) > 100.")
 
-    def owner(self, query: exp.Select) -> Callable[[exp.Column], bool] | None:
+    def owner(self, query: exp.Select, names: Names) -> Callable[[exp.Column], bool] | None:
         """Whether a column is one of the query's own tables, and not of the query around it; None if that is not known."""
         own: dict[str, set[str]] = {}
         for source in sources(query):
-            parts = ".".join(part.name for part in source.parts) if isinstance(source, exp.Table) else ""
-            table = self.catalog.table(parts)
-            if table is None and not all(column.table for column in query.find_all(exp.Column)):
+            words = self.words(source, names)
+            if words is None and not all(column.table for column in query.find_all(exp.Column)):
                 return None  # its columns are not known, and some say not whose they are
-            own[fold(source.alias_or_name)] = set(table.columns) if table is not None else set()
+            own[fold(source.alias_or_name)] = words or set()
+        for inner in query.find_all(exp.Select):  # what a query further in reads is not of the query around this one
+            for source in sources(inner):
+                own.setdefault(fold(source.alias_or_name), self.words(source, names) or set())
         return lambda column: (
             fold(column.table) in own if column.table else any(fold(column.name) in names for names in own.values())
         )
+
+    def words(self, source: exp.Expr, names: Names) -> set[str] | None:
+        """The columns of a table, a subquery or what WITH has defined; None if they are not known."""
+        alias = source.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            return {fold(column.name) for column in alias.args["columns"]}
+        if isinstance(source, exp.Table):
+            known = names.get(fold(source.name)) if not source.args.get("db") else None
+            if isinstance(known, exp.CTE):
+                return self.words(exp.Subquery(this=known.this.copy(), alias=known.args["alias"].copy()), names)
+            if known is not None:
+                return {fold(word) for word, _ in self.shaped.get(known) or ()} or None
+            table = self.catalog.table(".".join(part.name for part in source.parts))
+            return set(table.columns) if table is not None else None
+        if not isinstance(source, exp.Subquery) or not isinstance(source.this, exp.Select):
+            return None
+        found: set[str] = set()
+        for item in source.this.expressions:
+            parts = (
+                [self.words(one, names) for one in sources(source.this)] if item.is_star else [{fold(item.output_name)}]
+            )
+            for part in parts:
+                if part is None:
+                    return None
+                found |= part
+        return found
 
     def table(self, node: exp.Table, names: Names) -> None:
         if not isinstance(node.this, exp.Identifier) or (node.name.startswith(RESERVED) and node.name not in names):
@@ -449,6 +521,18 @@ class Composer:
                 return True
         return False
 
+    def whole(self, query: exp.Query, names: Names) -> bool:
+        """Whether a query over rows of persons could be asked alone."""
+        return self.compiler.whole(self.beside(query.copy(), names), self.known)
+
+    def computed(self, query: exp.Query, names: Names) -> bool:
+        """Whether a query over public tables is more than a selection of their rows: it is computed like what is made from
+        releases, for free, and its rows are a public table or its value a constant."""
+        if self.private(query, names) or self.reading(query, names) or query.find(exp.Table) is None:
+            return False
+        selected = query.find(exp.SetOperation) is None and all(map(plain_rows, query.find_all(exp.Select)))
+        return not selected or any(map(summary, query.find_all(exp.Select)))
+
     def reading(self, query: exp.Expr, names: Names) -> bool:
         """Whether a query reads what has been released."""
         return any(isinstance(names.get(fold(table.name)), str) for table in query.find_all(exp.Table))
@@ -469,7 +553,9 @@ class Composer:
 
     def rows(self, query: exp.Expr, names: Names) -> bool:
         """Whether a query is one of single persons' rows."""
-        if self.reading(query, names) and not (isinstance(query, exp.Select) and self.of_persons(query, names)):
+        arms = nested(query) if isinstance(query, exp.SetOperation) else [query]
+        persons = all(isinstance(arm, exp.Select) and self.of_persons(arm, names) for arm in arms)
+        if self.reading(query, names) and not persons:
             return False
         shape = skeleton(unfiltered(query.copy()))
         if shape is None:
@@ -484,6 +570,39 @@ class Composer:
 CLAUSES = ("group", "having", "order", "limit", "offset", "distinct", "qualify", "with_", "laterals", "pivots")
 
 
+def type_of(expression: Expr) -> Type:
+    """The type of a column of a release. The engine makes decimals of its own where it computes with numbers, and of most
+    windows only it knows the type."""
+    type_ = expression.facts.type
+    plain = isinstance(expression, AlgebraColumn | Aggregate) or not (type_.numeric or type_.kind == "OTHER")
+    return type_ if plain else DOUBLE
+
+
+def guessed(node: exp.Expr, types: dict[tuple[str, str], set[Type]]) -> set[Type]:
+    """The type of an expression over columns of these types; most are numbers."""
+    match node:
+        case exp.Column():
+            return set(types.get((fold(node.table), fold(node.name)), {DOUBLE}))
+        case exp.Paren() | exp.Window() | exp.Max() | exp.Min() | exp.Lag() | exp.Lead():
+            return guessed(node.this, types)
+        case exp.FirstValue() | exp.LastValue():
+            return guessed(node.this, types)
+        case exp.Case():
+            return guessed(node.args["ifs"][0].args["true"], types)
+        case exp.Literal() if node.is_string:
+            return {VARCHAR}
+        case exp.DPipe():
+            return {VARCHAR}
+        case exp.Predicate() | exp.Not() | exp.And() | exp.Or() | exp.Boolean():
+            return {BOOLEAN}
+        case _:
+            return {DOUBLE}
+
+
+def released(number: int) -> exp.Select:
+    return exp.select("*").from_(exp.Table(this=exp.to_identifier(f"release {number}", quoted=True)))
+
+
 def not_one_for_each(releases: int, shares: tuple[Fraction, ...]) -> Refused:
     what = f"there are {len(shares)} weights for {releases} release{'s' * (releases != 1)}"
     return Refused("weights_invalid", what, "EXPLAIN PRIVACY lists the releases; give one weight for each.")
@@ -493,16 +612,18 @@ def compose(
     tree: exp.Query, catalog: Catalog, compiler: Compiler, refusal: Refused, parts: tuple[Fraction, ...] | None = None
 ) -> Program:
     """The program of a statement, named apart, that is not one release; `refusal` says why it is not."""
+    forget_unread(tree)
     composer = Composer(catalog, compiler)
     outer = composer.query(tree, {})
-    if len(composer.releases) == 1 and outer.sql("duckdb") == 'SELECT * FROM "release 0"':
-        raise refusal
     releases = composer.releases.values()
+    alone = outer.sql("duckdb") == 'SELECT * FROM "release 0"' and len(releases) == 1
+    if alone and not any(release.waits or release.reads for release in releases):
+        raise refusal
     if parts is not None and len(parts) != len(releases):
         raise not_one_for_each(len(releases), parts)
     even = (Fraction(1, max(len(releases), 1)),) * len(releases)
     plans = tuple(composer.planned(release, share) for release, share in zip(releases, parts or even, strict=True))
-    if parts is None and (better := shares(outer, plans)) != even:
+    if parts is None and (better := shares(outer, plans, composer.ctes)) != even:
         plans = tuple(composer.planned(release, share) for release, share in zip(releases, better, strict=True))
     tables = tuple((name, ".".join(map(quoted, path))) for name, path in composer.tables.items())
     if not plans and not tables:

@@ -66,31 +66,31 @@ def consistent(levels: Sequence[tuple[Axes, Table, float]]) -> list[Table]:
     return result
 
 
-def agreed(
-    plans: Sequence[Plan], axes: Sequence[Axes], columns: Sequence[dict[str, Table]]
-) -> list[dict[str, Table]] | None:
-    """The released columns of one query by several sets of keys, made to agree where rows were added up; None if they are
-    not over one public product of keys, or were measured in different ways.
+def fitting(plans: Sequence[Plan], axes: Sequence[Axes]) -> list[int]:
+    """Which levels of one query by several sets of keys can agree: all groups are shown, over one product of keys, and rows
+    are measured in the same way."""
+    public = [i for i, plan in enumerate(plans) if isinstance(plan.keys, PublicKeys)]
+    domains: dict[int, object] = {}
+    for i in public:
+        if plans[i].summands != plans[public[0]].summands or plans[i].unknowns != plans[public[0]].unknowns:
+            return []
+        for axis, (_, *domain) in zip(axes[i], plans[i].keys.columns, strict=True):
+            if domains.setdefault(axis, domain) != domain:
+                return []
+    added = any(summand.kind == "rows" for i in public[:1] for summand in plans[i].summands)
+    return public if added and len(public) > 1 else []
+
+
+def agreed(plans: Sequence[Plan], axes: Sequence[Axes], columns: Sequence[dict[str, Table]]) -> list[dict[str, Table]]:
+    """The released columns of levels that fit, made to agree where rows were added up.
 
     Where one level has all keys, counts are whole in it, and sums on the grid of their values; the others add these up.
     """
     import numpy as np
 
-    shapes = [
-        tuple(len(values) for _, _, values in plan.keys.columns) if isinstance(plan.keys, PublicKeys) else None
-        for plan in plans
-    ]
-    domains: dict[int, object] = {}
-    for plan, held in zip(plans, axes, strict=True):
-        if (
-            not isinstance(plan.keys, PublicKeys)
-            or plan.summands != plans[0].summands
-            or plan.unknowns != plans[0].unknowns
-        ):
-            return None
-        for axis, (_, type_, values) in zip(held, plan.keys.columns, strict=True):
-            if domains.setdefault(axis, (type_, values)) != (type_, values):
-                return None
+    keys = [plan.keys.columns for plan in plans if isinstance(plan.keys, PublicKeys)]
+    shapes = [tuple(len(values) for _, _, values in columns_) for columns_ in keys]
+    domains = {axis for held in axes for axis in held}
     result = [dict(one) for one in columns]
     whole = next((i for i, held in enumerate(axes) if len(held) == len(domains)), None)
     for block, summand in enumerate(plans[0].summands):
@@ -98,7 +98,7 @@ def agreed(
             continue
         names = summand.columns(block)
         for name in names:
-            tables = [one[name].reshape(shape or ()) for one, shape in zip(columns, shapes, strict=True)]
+            tables = [one[name].reshape(shape) for one, shape in zip(columns, shapes, strict=True)]
             # Noise on whole numbers vanishes where a query may cost very much; any weights do then, but not infinite ones.
             deviations = [max(plan.mechanisms[block].deviation, 1e-6) for plan in plans]
             made = consistent([(h, t, d * d) for h, t, d in zip(axes, tables, deviations, strict=True)])

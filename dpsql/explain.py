@@ -11,6 +11,7 @@ import numpy as np
 
 from dpsql.accountant import UNIT, Loss, composed, loss_of, roughly, units
 from dpsql.algebra import Aggregate
+from dpsql.consistent import fitting
 from dpsql.estimate import interval, shape
 from dpsql.passes.split import describe
 from dpsql.plan import Linear, Plan, Program, PublicKeys, Summand, Unknown
@@ -71,9 +72,14 @@ class Explanation:
             lines.append(f"release   {index}, for {self.loss.currency} {amount:.6g}{after(part)}")
             lines += release(part)
         for family in plan.families:
-            lines.append(
-                f"totals    releases {', '.join(str(number) for number, _ in family)} agree where all groups are shown"
-            )
+            members = [plan.parts[number] for number, _ in family]
+            fit = fitting(members, [axes for _, axes in family])
+            if fit:
+                chosen = any(u.what in ("low", "high") for i in fit for u in members[i].unknowns if members[i].then)
+                numbers = ", ".join(str(family[i][0]) for i in fit)
+                lines.append(
+                    f"totals    of rows agree in releases {numbers}" + ", if the same ends are chosen" * chosen
+                )
         for index, part in enumerate(plan.parts):
             lines += [f"release {index}", *queries(part)]
         return "\n".join([*lines, "outer", f"  {plan.outer}"])

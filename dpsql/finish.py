@@ -15,7 +15,7 @@ import duckdb
 from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
 from dpsql.catalog import DOUBLE, Type, quoted
-from dpsql.consistent import agreed
+from dpsql.consistent import agreed, fitting
 from dpsql.errors import Refused, Unfinished
 from dpsql.plan import Plan, PrivateKeys, Program, PublicKeys, Read
 
@@ -95,7 +95,6 @@ class Scratch:
 
     def combine(self, program: Program, answers: list[Answer], tables: Mapping[str, Public], loss: Loss) -> Answer:
         """Run a program's own query on the answers of its releases and on public tables: post-processing."""
-        answers = self._agreed(program, answers)
         number = next(self._numbers)
         with self._lock, self._connection.cursor() as cursor:
             show(cursor, program.outer, answers, tables)
@@ -106,22 +105,31 @@ class Scratch:
             names = tuple(row[0] for row in cursor.execute(f"DESCRIBE answer_{number}").fetchall())
             renamed = ", ".join(f'{quoted(name)} AS "c{i}"' for i, name in enumerate(names))
             cursor.execute(f"CREATE OR REPLACE TABLE answer_{number} AS SELECT {renamed} FROM answer_{number}")
-        return Answer(names, loss, self._keep(number, ()), program)
+        answer = Answer(names, loss, self._keep(number, ()), program)
+        # Of limits that were chosen, or made from earlier answers, only the releases themselves know which were used.
+        answer.notes = tuple(dict.fromkeys(note for one in answers for note in one.notes))
+        return answer
 
-    def _agreed(self, program: Program, answers: list[Answer]) -> list[Answer]:
-        """The answers, with totals that equal the sums of their parts where there are several levels of one query."""
-        answers = list(answers)
-        for family in program.families:
+    def agree(self, program: Plan | Program, answers: list[Answer]) -> None:
+        """Where the last answer completes the levels of one query, make totals equal the sums of their parts: before anyone
+        has read them, so that all see the same."""
+        for family in program.families if isinstance(program, Program) else ():
+            if max(number for number, _ in family) != len(answers) - 1:
+                continue
             plans = [plan for number, _ in family if isinstance(plan := answers[number].plan, Plan)]
-            columns = [dict(answers[number].noisy) for number, _ in family]
-            made = agreed(plans, [axes for _, axes in family], columns)
-            for (number, _), plan, table in zip(family, plans, made or (), strict=bool(made)):
+            fit = fitting(plans, [axes for _, axes in family])
+            if not fit:
+                continue
+            plans, levels = [plans[i] for i in fit], [family[i] for i in fit]
+            made = agreed(plans, [axes for _, axes in levels], [dict(answers[number].noisy) for number, _ in levels])
+            for (number, _), plan, table in zip(levels, plans, made, strict=True):
                 answers[number] = self.finish(plan, table, answers[number].loss)
-        return answers
 
     def values(self, read: Read, answers: list[Answer], tables: Mapping[str, Public]) -> tuple[Any, ...]:
         """The column that a query over answers gives."""
         rows, kind = self.rows(read, answers, tables), read.columns[0][1].kind
+        if kind == "DOUBLE":  # which it was planned with, whatever kind of number the engine made
+            rows = rows.project("CAST(#1 AS DOUBLE)")
         if kind in ("DATE", "TIMESTAMP"):  # there is no constant for years that Python has not
             rows = rows.project(f"CASE WHEN {FIRST} <= #1 AND #1 < {LAST} THEN #1 END")
         return tuple(row[0] for row in rows.fetchall())

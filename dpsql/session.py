@@ -191,7 +191,7 @@ class Session:
         if not isinstance(query, str):
             raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
         if command := COMMAND.match(query):
-            return self._told(command, query, parameters, epsilon, delta)
+            return self._told(command, query, parameters, epsilon, delta, weights)
         self._may("ask")
         plan = self._plan(query, epsilon, delta, parameters, weights)
         mark = fingerprint(plan, query_id) if query_id is not None else ""
@@ -234,6 +234,7 @@ class Session:
                 chosen, table, rungs = released
                 answers.append(self._finisher().finish(chosen, table, self._loss(part)))
                 kept.append([rungs, answers[-1].stored() if mark else ""])
+                self._finisher().agree(plan, answers)
                 drawn += chosen.drawn if rungs or part.waits else []
             answer = self._whole(plan, answers, tables, self._loss(plan))
             if run is not None:
@@ -303,6 +304,7 @@ class Session:
                 made = self._given(part, answers, tables)
                 made = made.then(tuple(rungs)) if made.then else made
                 answers.append(self._finisher().again(made, rows, self._loss(part)))
+                self._finisher().agree(plan, answers)
             return self._whole(plan, answers, tables, self._loss(plan))
 
     def _may(self, what: Literal["ask", "see the ledger"]) -> None:
@@ -331,7 +333,7 @@ class Session:
     ) -> Answer:
         """The same on synthetic rows made from the policy: no charge, no real data. The notes say so."""
         if command := COMMAND.match(query):
-            return self._told(command, query, parameters, epsilon, delta)
+            return self._told(command, query, parameters, epsilon, delta, weights)
         plan = self._plan(query, epsilon, delta, parameters, weights)
         if self._stage is None:
             twin = self._shadow.twin()
@@ -346,13 +348,16 @@ class Session:
                 if released is None:
                     raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
                 answers.append(self._finisher().finish(*released[:2], self._free()))
+                self._finisher().agree(plan, answers)
             answer = self._whole(plan, answers, tables, self._free())
         answer.notes = (NOTE, *answer.notes)
         return answer
 
     def _confirm(self, plan: Plan | Program) -> None:
         """Let both engines see what would run, so that what cannot is refused before anything is charged."""
-        texts = written(plan)
+        # What is confirmed depends on the names of the columns too, by which the query around the releases reads them.
+        names = [[output.name for output in part.outputs] for part in plan.parts]
+        texts = (*written(plan), repr(names), repr([part.waits + part.reads for part in plan.parts]))
         if texts in self._confirmed:
             return
         for part in plan.parts:
@@ -374,11 +379,17 @@ class Session:
         return self._scratch
 
     def _told(
-        self, command: re.Match[str], query: str, parameters: object, epsilon: float | None, delta: float | None
+        self,
+        command: re.Match[str],
+        query: str,
+        parameters: object,
+        epsilon: float | None,
+        delta: float | None,
+        weights: Sequence[float] | None,
     ) -> Answer:
         """EXPLAIN PRIVACY and SHOW BUDGET as answers: free, and read off public facts."""
         if command["explain"]:
-            explained = self.explain(query, parameters, epsilon=epsilon, delta=delta)
+            explained = self.explain(query, parameters, epsilon=epsilon, delta=delta, weights=weights)
             return self._finisher().tell(("explain",), [(line,) for line in str(explained).splitlines()], self._free())
         bind({}, parameters)
         budget = self.budget

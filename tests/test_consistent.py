@@ -94,3 +94,40 @@ def test_all_levels_are_about_the_same_rows() -> None:
     assert found == {"open": 40, "sent": 40, "back": 0, None: 80}
     by_status = sum(n for status, _, n in levels if status)
     assert by_status == sum(n for status, _, n in levels if not status) == 80  # no set has both keys
+
+
+@pytest.mark.parametrize(
+    ("kind", "complete"), [("ROLLUP (status, country)", "1, 2"), ("CUBE (status, country)", "1, 3")]
+)
+def test_levels_that_are_complete_agree_beside_others(kind: str, complete: str, db: dpsql.Session) -> None:
+    """A level whose groups are hidden does not keep the others from it, and EXPLAIN names those that do."""
+    query = f"SELECT status, count(*) AS n, grouping(country) AS g FROM orders GROUP BY {kind}"
+    told = [line for line in str(db.explain(query)).splitlines() if line.startswith("totals")]
+    assert told == [f"totals    of rows agree in releases {complete}"]
+    cells = {status: n for status, n, g in db.sql(query, epsilon=0.5).fetchall() if g}
+    assert len(cells) == 4 and cells.pop(None) == sum(cells.values())
+
+
+def test_one_value_in_one_answer(db: dpsql.Session) -> None:
+    """Later releases read what the outer query reads: totals that have been fitted, also by an answer that is kept."""
+    query = (
+        "WITH r AS (SELECT status, count(*) AS n FROM orders GROUP BY ROLLUP (status)) "
+        "SELECT (SELECT max(n) FROM r WHERE status IS NULL) AS shown, k, c FROM "
+        "(SELECT (SELECT max(n) FROM r WHERE status IS NULL) AS k, count(*) AS c FROM customer)"
+    )
+    for _ in range(5):
+        ((shown, used, _),) = db.sql(query, epsilon=1.0).fetchall()
+        assert shown == used
+    first = db.sql(query, epsilon=1.0, query_id="r").fetchall()
+    assert db.sql(query, epsilon=1.0, query_id="r").fetchall() == first
+
+
+def test_a_total_that_stands_alone_is_not_changed_afterwards(db: dpsql.Session) -> None:
+    query = (
+        "WITH a AS (SELECT count(*) AS n FROM customer WHERE tier IS NOT NULL), "
+        "b AS (SELECT (SELECT n FROM a) AS n, count(*) AS m FROM orders), "
+        "c AS (SELECT count(*) AS n FROM customer GROUP BY ROLLUP (tier)) SELECT a.n, b.n, (SELECT max(n) FROM c) FROM a, b"
+    )
+    for _ in range(5):
+        ((alone, used, _),) = db.sql(query, epsilon=1.0).fetchall()
+        assert alone == used

@@ -27,7 +27,17 @@ def variance(made: Program) -> float:
 
 
 @pytest.mark.parametrize("ledger", ["gdp", "pure", "zcdp"])
-@pytest.mark.parametrize("query", [f"SELECT {ONE} - {OTHER} AS n", f"{ONE[1:-1]} UNION ALL {OTHER[1:-1]}"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT {ONE} - {OTHER} AS n",
+        f"{ONE[1:-1]} UNION ALL {OTHER[1:-1]}",
+        "SELECT 'orders' AS what, count(*) AS n FROM orders UNION ALL SELECT 'customers', count(*) FROM customer",
+        f"WITH a AS {ONE}, b AS {OTHER} SELECT * FROM a UNION ALL SELECT * FROM b",
+        "SELECT a + b AS n FROM (SELECT count(*) AS a FROM orders), (SELECT count(*) AS b FROM customer)",
+        f"SELECT {ONE} * 0.5 + {OTHER} / 2 AS n",
+    ],
+)
 def test_the_error_of_a_sum_is_smallest(query: str, ledger: str) -> None:
     made = program(query, ledger)
     for weight in (1, 2, 4, 8, 12, 32, 64):
@@ -57,6 +67,9 @@ def test_weights(clean: dpsql.Session) -> None:
     query = f"SELECT {ONE} / {OTHER} AS n"
     told = clean.explain(query, weights=[3, 1]).plan
     assert told.parts[0].charge.amount == pytest.approx(3 * told.parts[1].charge.amount, rel=1e-6)
+    lines = [(line,) for line in str(clean.explain(query, weights=[3, 1])).splitlines()]
+    for ask in (clean.sql, clean.rehearse):
+        assert ask(f"EXPLAIN PRIVACY {query}", weights=[3, 1]).fetchall() == lines
     assert len(clean.sql(query, weights=[3, 1])) == len(clean.rehearse(query, weights=[3, 1])) == 1
     for weights in ([1], [1, 1, 1], [1, 0], [1, float("nan")], [], "ab", [1e9, 1]):
         with pytest.raises(dpsql.Refused, match="weights_invalid"):

@@ -33,3 +33,24 @@ def test_a_view_is_its_query() -> None:
 def test_a_view_that_cannot_be_read(code: str, text: str) -> None:
     with pytest.raises(dpsql.Refused, match=code):
         session(odd=text).explain("SELECT count(*) FROM odd")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT sum(n) FROM agg",
+        "SELECT max(n) - min(n) AS d FROM agg AS a WHERE status <> 'open'",
+        "SELECT count(*) FROM orders AS o JOIN agg ON agg.status = o.status WHERE agg.n > 10",
+        "SELECT count(*) FROM orders WHERE status IN (SELECT status FROM agg WHERE n > 10)",
+        "WITH agg AS (SELECT 7 AS n) SELECT (SELECT max(n) FROM agg) + (SELECT count(*) FROM orders) AS n",
+        "SELECT max(n) FROM twice",
+    ],
+)
+def test_a_view_that_aggregates_is_released(query: str) -> None:
+    """Like the subquery that it stands for."""
+    views = {"agg": "WITH o AS (SELECT * FROM orders) SELECT status, count(*) AS n FROM o GROUP BY status"}
+    views["twice"] = "SELECT 2 * n AS n FROM agg"
+    plain = shop.database(shop.clean())
+    for name, text in views.items():
+        plain.execute(f"CREATE VIEW {name} AS {text}")
+    assert session(**views).sql(query, epsilon=1e9).fetchall() == plain.execute(query).fetchall()

@@ -54,7 +54,7 @@ class Split:
     picked: Mapping[Unknown, Fraction]
 
 
-def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int) -> Split:
+def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int, hidden: bool = False) -> Split:
     """Choose as few blocks as answer all aggregates, and write the rest as SQL over what is released.
 
     Needs:   the norm that the noise is for (1 or 2); outputs, HAVING, ORDER BY that mention rows only inside aggregates and keys
@@ -77,7 +77,7 @@ def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int) -> Sp
         ends = [picked.get(unknown, unknown.usual) for unknown in found]
         return (-ends[0], ends[1]) if len(ends) == 2 else (Fraction(0), ends[0])
 
-    keys = find_keys(resolved)
+    keys = find_keys(resolved, hidden)
     asked = sorted(set().union(*map(aggregates, wanted)), key=repr)  # the same in every process: limits are numbered
     needs = {aggregate: need(aggregate, tracked, clips, norm) for aggregate in asked}
     summands: list[Summand] = []
@@ -230,13 +230,14 @@ def once(values: Domain, type_: Type) -> Domain:
     return Domain({None if v is None else algebra.literal(v, type_).sql("duckdb"): v for v in values}.values())
 
 
-def find_keys(resolved: Resolved) -> Keys:
+def find_keys(resolved: Resolved, hidden: bool = False) -> Keys:
+    """Public keys where all values are known; `hidden` ones are shown only if enough persons have them all the same."""
     domains = [(f"k{i}", key.facts.type, domain_of(key, resolved)) for i, key in enumerate(resolved.keys)]
     # One key for one value of the key's type: 0.1 and 1e-1 are the same DOUBLE, and a key that stands twice counts twice.
     keys = PublicKeys(
         tuple((name, type_, once(values, type_)) for name, type_, values in domains if values is not None)
     )
-    if len(keys.columns) < len(domains):  # one private column makes the whole key private
+    if len(keys.columns) < len(domains) or (hidden and domains):  # one private column makes the whole key private
         return PrivateKeys(tuple((name, type_) for name, type_, _ in domains))
     if keys.count > MAX_KEYS:
         raise Refused(
