@@ -18,7 +18,8 @@ from dpsql.passes.label import label
 from dpsql.passes.lower import boolean, number, operator, refuse, size, take
 from dpsql.passes.parse import Parsed, position
 from dpsql.passes.pivot import unpivot
-from dpsql.passes.rows import Context, Scope, add_where, column, read_from, rows, with_ctes
+from dpsql.passes.rows import add_where, read_from, rows
+from dpsql.passes.scope import Context, Scope, column, with_ctes
 from dpsql.plan import Output, Rule
 from dpsql.relations import Relation, scans
 

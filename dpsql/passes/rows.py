@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from sqlglot import exp
 
-from dpsql.algebra import Call, Column, Expr, call, constant, total
+from dpsql.algebra import Call, Column, Expr, call, constant
 from dpsql.algebra import Literal as Constant
-from dpsql.catalog import DOUBLE, HUGEINT, VARCHAR, Catalog, Table, Type, fold
+from dpsql.catalog import Type, fold
 from dpsql.errors import Refused
 from dpsql.functions import Facts, element
 from dpsql.passes.label import label
 from dpsql.passes.lower import boolean, build, interval, number, operator, refuse, take
 from dpsql.passes.parse import describe, parse, position
+from dpsql.passes.scope import (
+    MAX_SCANS,
+    OUTER,
+    Joined,
+    Scope,
+    Source,
+    column,
+    columns_in,
+    correlated,
+    every,
+    expanded,
+    mapped,
+    outer,
+    public,
+    short,
+    split_where,
+    with_ctes,
+)
 from dpsql.passes.series import series
+from dpsql.passes.stacks import Stacked, fitted, flattened, joint, rename, weigh
+from dpsql.passes.steps import called, frame, owner, windowed, windowed_call
 from dpsql.relations import (
     MEASURES,
-    PLACES,
-    RANKS,
     Filter,
     Group,
     Join,
@@ -31,200 +47,15 @@ from dpsql.relations import (
     Over,
     Project,
     Relation,
-    Scan,
     Stack,
-    Unnest,
-    Values,
     Windowed,
     counted,
-    enforce,
     measure,
     origin,
     scans,
 )
 
-MAX_TABLES = 8  # of one FROM: rows that multiply with every join would let a clock tell who is there
-MAX_SCANS = 24  # of one statement, with every use of a CTE
-OUTER = "outer:"  # marks a column of the query around a subquery
-
-
-@dataclass
-class Source:
-    """What stands in FROM under one alias: a table of the policy, or a relation with named columns."""
-
-    alias: str
-    table: Table | None = None
-    relation: Relation | None = None
-    facts: dict[str, tuple[str, Facts]] = field(default_factory=dict)  # by folded name
-    used: list[str] = field(default_factory=list)
-    of: Expr | None = None  # the list whose elements it has
-
-    def names(self) -> list[str]:
-        if self.table is not None:
-            return [c.name for c in self.table.columns.values() if c.type.kind != "OTHER" and not c.generated]
-        return [written for written, _ in self.facts.values()]
-
-    def has(self, name: str) -> bool:
-        return (self.table.column(name) is not None) if self.table is not None else fold(name) in self.facts
-
-    def column(self, name: str, node: exp.Expr) -> Column:
-        if self.table is None:
-            written, facts = self.facts[fold(name)]
-            return Column(f"{self.alias}.{written}", facts)
-        known = self.table.column(name)
-        assert known is not None
-        if known.type.kind == "OTHER" or known.generated:
-            what = "is computed by the database" if known.generated else f"has type {known.type.family}"
-            refuse(
-                "column_not_supported",
-                f"column {known.name!r} {what}, which is not supported yet",
-                "Use another column.",
-                node,
-            )
-        if known.name not in self.used:
-            self.used.append(known.name)
-        return Column(f"{self.alias}.{known.name}", enforce(self.table, known.name))
-
-    def scan(self) -> Relation:
-        if self.table is None:
-            assert self.relation is not None
-            return self.relation
-        return Scan(self.table, self.alias, tuple(self.used))
-
-
-@dataclass
-class Context:
-    """What all parts of a statement share."""
-
-    catalog: Catalog
-    constants: dict[str, Constant]
-    tables: int = 0
-    numbers: int = 0
-    views: int = 0
-    weights: dict[str, int] = field(default_factory=dict)  # of columns of subqueries, by name
-
-    def fresh(self) -> str:
-        """An alias that no query can have."""
-        self.numbers += 1
-        return f"#{self.numbers}"
-
-
-@dataclass
-class Scope:
-    """The sources of FROM under their aliases, and the steps that make the relation of it, once all columns are named."""
-
-    context: Context
-    ctes: dict[str, tuple[exp.Expr, dict[str, Any]]]
-    parent: Scope | None = None
-    sources: dict[str, Source] = field(default_factory=dict)
-    optional: set[str] = field(default_factory=set)  # sources whose columns may be NULL through an outer join
-    merged: dict[str, list[str]] = field(default_factory=dict)  # columns of USING, and the sources that they stand for
-    joins: list[Joined] = field(default_factory=list)
-    steps: list[Callable[[Relation], Relation]] = field(default_factory=list)
-    first: Source | None = None
-    elements: dict[int, Column] = field(default_factory=dict)  # what calls of unnest in the SELECT list stand for
-
-    @property
-    def constants(self) -> dict[str, Constant]:
-        return self.context.constants
-
-    def add(self, source: Source, node: exp.Expr) -> None:
-        alias = fold(source.alias)
-        if alias in self.sources:
-            refuse(
-                "duplicate_alias",
-                f"{source.alias!r} stands twice in FROM",
-                "Give each table an alias of its own.",
-                node,
-            )
-        self.sources[alias] = source
-        self.context.tables += 1
-        if len(self.sources) > MAX_TABLES:
-            refuse("too_many_tables", f"more than {MAX_TABLES} tables are joined", "Join fewer tables.", node)
-        if self.context.tables > MAX_SCANS:
-            refuse("too_many_tables", f"the query reads more than {MAX_SCANS} tables", "Read fewer of them.", node)
-
-    def unknown(self, node: exp.Column) -> bool:
-        """Whether a name is no column of FROM, and so may be one of the SELECT list."""
-        _, qualifier = take(node, "this", "table")
-        return qualifier is None and not any(source.has(node.name) for source in self.sources.values())
-
-    def constant(self, node: exp.Placeholder) -> Constant:
-        """The constant that was given for a parameter. It has been in the marks since `parse`, so it is there."""
-        return self.constants[fold(node.name)]
-
-    def relation(self) -> Relation:
-        """What the clauses read so far make; conditions of WHERE that tie two sources are conditions of their join."""
-        assert self.first is not None
-        relation, waiting = self.first.scan(), list(self.joins)
-        if all(join.kind == "inner" for join in waiting):
-            known, conditions = {fold(self.first.alias)}, [c for join in waiting for c in join.conditions]
-            while waiting:
-                # The first source that an equality ties to what is there, else the next in order.
-                ready = (j for j in waiting if j.source.of is None or places(j.source.of) <= known)
-                near = (j for j in ready if any(ties(c, known, fold(j.source.alias)) for c in conditions))
-                join = next(near, waiting[0])
-                waiting.remove(join)
-                known.add(fold(join.source.alias))
-                now = [c for c in conditions if places(c) <= known]
-                conditions = [c for c in conditions if c not in now]
-                relation = join.onto(relation, every(now))
-        for join in waiting:
-            relation = join.onto(relation, every(join.conditions))
-        for step in self.steps:
-            relation = step(relation)
-        return relation
-
-    def require(self, predicate: Expr) -> None:
-        """A condition of WHERE: part of an inner join if it ties two sources, else a filter."""
-        inner = all(join.kind == "inner" for join in self.joins)
-        found = places(predicate)
-        if inner and self.joins and found <= self.sources.keys() and ties(predicate, found, ""):
-            self.joins[-1].conditions.append(predicate)
-        elif self.steps and isinstance(last := self.steps[-1], partial) and last.func is keep:
-            self.steps[-1] = partial(keep, predicate=call("AND", last.keywords["predicate"], predicate))
-        else:
-            self.steps.append(partial(keep, predicate=predicate))
-
-
-@dataclass
-class Joined:
-    source: Source
-    conditions: list[Expr]
-    kind: Kind
-    reverse: bool = False  # RIGHT JOIN: a LEFT JOIN with the sides exchanged
-
-    def onto(self, relation: Relation, on: Expr | None) -> Relation:
-        if self.source.of is not None:
-            spread = Unnest(relation, self.source.of, f"{self.source.alias}.{self.source.names()[0]}")
-            return spread if on is None else Filter(spread, on)
-        sides = (self.source.scan(), relation) if self.reverse else (relation, self.source.scan())
-        return Join(*sides, on, self.kind)
-
-
-def places(expression: Expr) -> set[str]:
-    """The sources whose columns an expression has."""
-    return {fold(found.name.partition(".")[0]) for found in columns_in(expression)}
-
-
-def ties(condition: Expr, known: set[str], other: str) -> bool:
-    """Whether a condition equates a column of one source with one of another."""
-    match condition:
-        case Call("=", (Column() as a, Column() as b), _):
-            sides = places(a) | places(b)
-            return len(sides) == 2 and sides <= known | {other} and (not other or other in sides)
-        case _:
-            return False
-
-
-def every(conditions: list[Expr]) -> Expr | None:
-    result: Expr | None = None
-    for condition in conditions:
-        result = condition if result is None else call("AND", result, condition)
-    return result
-
-
-# --- columns and expressions of one row --------------------------------------------------------------------------------
+# --- expressions of one row --------------------------------------------------------------------------------------------
 
 
 def rows(node: exp.Expr, scope: Scope) -> Expr:
@@ -261,67 +92,6 @@ def rows(node: exp.Expr, scope: Scope) -> Expr:
             )
         case _:
             return operator(node, lambda child: rows(child, scope))
-
-
-def column(node: exp.Column, scope: Scope) -> Column:
-    name, qualifier = take(node, "this", "table")
-    if not isinstance(name, exp.Identifier):
-        refuse("select_star", "* selects rows, which are never shown", "Use COUNT(*), SUM(x) or AVG(x).", node)
-    if qualifier is not None and fold(qualifier.name) not in scope.sources:
-        if scope.parent is not None:
-            return outer(column(node, scope.parent))
-        refuse("table_unknown", f"{qualifier.name!r} is not a table of FROM", "Use the alias that stands there.", node)
-    places = [fold(qualifier.name)] if qualifier is not None else list(scope.sources)
-    found = [place for place in places if scope.sources[place].has(name.name)]
-    if not found and scope.parent is not None:
-        return outer(column(node, scope.parent))
-    if not found:
-        names = [known for place in places for known in scope.sources[place].names()]
-        near = difflib.get_close_matches(name.name, names, n=1)
-        refuse(
-            "column_unknown",
-            f"no table of FROM has a column {name.name!r}",
-            f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}.",
-            node,
-        )
-    if len(found) > 1 and fold(name.name) in scope.merged:
-        found = [place for place in found if place not in scope.merged[fold(name.name)][1:]]
-    if len(found) > 1:
-        refuse("column_ambiguous", f"{name.name!r} is a column of several tables", "Write table.column.", node)
-    result = scope.sources[found[0]].column(name.name, node)
-    if found[0] in scope.optional:
-        result = replace(result, facts=replace(result.facts, nullable=True, stored=False))
-    return result
-
-
-def outer(found: Column) -> Column:
-    return replace(found, name=OUTER + found.name)
-
-
-def mapped(expression: Expr, change: Callable[[Column], Expr]) -> Expr:
-    """The same expression with other columns."""
-    match expression:
-        case Column():
-            return change(expression)
-        case Call(_, arguments, _):
-            return replace(expression, arguments=tuple(mapped(argument, change) for argument in arguments))
-        case _:
-            return expression
-
-
-def columns_in(expression: Expr) -> Iterator[Column]:
-    match expression:
-        case Column():
-            yield expression
-        case Call(_, arguments, _):
-            for argument in arguments:
-                yield from columns_in(argument)
-        case _:
-            pass
-
-
-def correlated(expression: Expr) -> bool:
-    return any(found.name.startswith(OUTER) for found in columns_in(expression))
 
 
 # --- FROM --------------------------------------------------------------------------------------------------------------
@@ -430,15 +200,6 @@ def source(node: exp.Expr, scope: Scope) -> Source:
             refuse("not_supported", f"{describe(node)} in FROM is not supported", "Name a table.", node)
 
 
-def short(alias: exp.Expr | None, default: str, node: exp.Expr) -> tuple[str, list[str]]:
-    """The name of a source, and the names of its columns if there are any."""
-    word, renamed = take(alias, "this", "columns") if alias is not None else (None, None)
-    name = word.name if word is not None else default
-    if "." in name or ":" in name or name.startswith("#"):  # these separate the parts of a generated name
-        refuse("alias_invalid", f"{name!r} cannot be the name of a table in FROM", "Give it a plain alias.", node)
-    return name, [column.name for column in renamed or []]
-
-
 def table(node: exp.Table, scope: Scope) -> Source:
     name, schema, database, alias = take(node, "this", "db", "catalog", "alias")
     if isinstance(name, exp.Anonymous) and fold(name.name) in ("range", "generate_series") and not (schema or database):
@@ -494,30 +255,6 @@ def constants(lines: list[exp.Expr], alias: exp.Expr | None, scope: Scope, node:
     return public(
         called, renamed, [[rows(cell, scope) for cell in take(line, "expressions")[0]] for line in lines], node
     )
-
-
-def public(called: str, renamed: list[str], cells: list[list[Expr]], node: exp.Expr) -> Source:
-    names = renamed or [f"col{i}" for i in range(len(cells[0]))]
-    if not called or any(len(line) != len(names) for line in cells):
-        refuse(
-            "values_invalid",
-            "VALUES needs an alias, and rows of one length",
-            "Write (VALUES (1, 'a')) AS t(x, y).",
-            node,
-        )
-    named, facts = [], {}
-    for i, word in enumerate(names):
-        column_ = [line[i] for line in cells]
-        types = {cell.facts.type for cell in column_}
-        if not all(isinstance(cell, Constant) for cell in column_) or len(types) != 1:
-            refuse("values_invalid", f"column {word!r} of VALUES is not of constants of one type", "Cast them.", node)
-        ranges = [cell.facts.range for cell in column_]
-        known = [r for r in ranges if r is not None]
-        range_ = (min(r[0] for r in known), max(r[1] for r in known)) if len(known) == len(ranges) else None
-        named.append((f"{called}.{word}", column_[0].facts.type))
-        facts[fold(word)] = (word, Facts(column_[0].facts.type, False, range_, True))
-    values = tuple(tuple(cell.value for cell in line if isinstance(cell, Constant)) for line in cells)
-    return Source(called, relation=Values(tuple(named), values), facts=facts)
 
 
 def elements(node: exp.Expr, scope: Scope) -> Source:
@@ -586,39 +323,6 @@ def derived(query: exp.Expr, alias: exp.Expr | None, scope: Scope, node: exp.Exp
     return Source(called, relation=relation, facts=facts)
 
 
-MAX_WEIGHT = 5_000
-
-
-def weigh(project: Project | Stacked, called: str, names: list[str], context: Context, node: exp.Expr) -> None:
-    """The engine writes a subquery's expressions out wherever they are used: how long each is then."""
-    sides = [project] if isinstance(project, Project) else [project.left, project.right]
-    for place, new in enumerate(names):
-        weights = [weight(side.columns[place][1], context) for side in sides]
-        context.weights[f"{called}.{new}"] = max(weights)
-        if max(weights) > MAX_WEIGHT:
-            refuse("too_deep", f"the expression {new!r} is too long, with its subqueries", "Compute less in it.", node)
-
-
-def weight(expression: Expr, context: Context) -> int:
-    return sum(
-        context.weights.get(part.name, 1) if isinstance(part, exp.Column) else 1 for part in total(expression).walk()
-    )
-
-
-@dataclass(frozen=True)
-class Stacked:
-    """Two lowered queries with a set operation between them; `columns` have the facts of both."""
-
-    left: Project
-    right: Project
-    kind: Literal["union all", "union", "intersect", "except"]
-    columns: tuple[tuple[str, Expr], ...]
-
-
-def rename(side: Project, columns: tuple[tuple[str, Expr], ...]) -> tuple[tuple[str, Expr], ...]:
-    return tuple((new, expression) for (new, _), (_, expression) in zip(columns, side.columns, strict=True))
-
-
 def lowered(query: exp.Expr, alias: str, scope: Scope) -> Project | Stacked:
     while isinstance(query, exp.Subquery):
         (query,) = take(query, "this")
@@ -649,57 +353,6 @@ def lowered(query: exp.Expr, alias: str, scope: Scope) -> Project | Stacked:
         for side in sides
     ]
     return Stacked(cast_sides[0], cast_sides[1], kind, tuple(merged))
-
-
-def flattened(stacked: Stacked, alias: str) -> Project:
-    relation = Stack(
-        stacked.left, replace(stacked.right, columns=rename(stacked.right, stacked.left.columns)), stacked.kind
-    )
-    return Project(relation, alias, tuple((n, Column(n, e.facts)) for n, e in stacked.columns))
-
-
-def joint(name: str, a: Expr, b: Expr, node: exp.Expr) -> Column:
-    """What is known of a column that has values of both sides."""
-    left, right = a.facts, b.facts
-    type_ = left.type
-    if left.type.kind == right.type.kind == "INTEGER" and left.type.range and right.type.range:
-        low, high = (f(a, b) for f, a, b in zip((min, max), left.type.range, right.type.range, strict=True))
-        holding = [t for t in (left.type, right.type, HUGEINT) if t.range and t.range[0] <= low and high <= t.range[1]]
-        type_ = holding[0]
-    elif left.type != right.type:
-        if not (left.type.numeric and right.type.numeric) or DOUBLE not in (left.type, right.type):
-            types = f"{left.type.sql} and {right.type.sql}"
-            refuse("set_mismatch", f"a column of the set operation has types {types}", "Cast one of them.", node)
-        type_ = DOUBLE
-    both = left.range is not None and right.range is not None
-    range_ = None
-    if both:
-        assert left.range is not None and right.range is not None
-        range_ = (min(left.range[0], right.range[0]), max(left.range[1], right.range[1]))
-    size = max(left.growth, right.growth) if VARCHAR in (type_, type_.element) else None
-    return Column(name, Facts(type_, left.nullable or right.nullable, range_, left.declared and right.declared, size))
-
-
-def fitted(expression: Expr, type_: Type) -> Expr:
-    return expression if expression.facts.type == type_ else call("CAST", expression, constant(type_.sql))
-
-
-def with_ctes(query: exp.Expr, known: dict[str, Any]) -> dict[str, Any]:
-    """The names that WITH defines, each with those that it may use itself."""
-    result = dict(known)
-    with_ = query.args.get("with_")
-    if with_ is None:
-        return result
-    expressions, recursive = take(with_, "expressions", "recursive")
-    if recursive:
-        refuse("not_supported", "WITH RECURSIVE is not supported", "Write the steps out.", query)
-    for cte in expressions:
-        inner, alias = take(cte, "this", "alias")
-        name, renamed = short(alias, "", cte)
-        if renamed:
-            inner = exp.Select(expressions=[exp.Star()], from_=exp.From(this=exp.Subquery(this=inner, alias=alias)))
-        result[fold(name)] = (inner, dict(result))
-    return result
 
 
 # --- one SELECT below the noise ----------------------------------------------------------------------------------------
@@ -777,29 +430,6 @@ def spread_out(items: list[exp.Expr], tree: exp.Select, inside: Inside) -> None:
 
 
 POSITIVE = Facts(Type("BIGINT"), False, measure("count", None).facts.range)
-
-
-def expanded(item: exp.Expr, scope: Scope) -> Iterator[tuple[str, exp.Expr]]:
-    """An item of the SELECT list with its name; * is all columns of FROM."""
-    if isinstance(item, exp.Alias):
-        node, name = take(item, "this", "alias")
-        yield name.name, node
-        return
-    star = isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star))
-    if not star:
-        yield label(item, top=True), item
-        return
-    take(item if isinstance(item, exp.Star) else item.this)
-    only = fold(item.args["table"].name) if isinstance(item, exp.Column) and item.args.get("table") else None
-    if only is not None and only not in scope.sources:
-        refuse("table_unknown", f"{item.args['table'].name!r} is not a table of FROM", "", item)
-    for place, found in scope.sources.items():
-        for name in found.names() if only in (None, place) else ():
-            if only is not None or place not in scope.merged.get(fold(name), [])[1:]:
-                yield (
-                    name,
-                    exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(found.alias, quoted=True)),
-                )
 
 
 @dataclass
@@ -945,91 +575,6 @@ class Inside:
         return relation
 
 
-def windowed(node: exp.Expr) -> bool:
-    """Whether an aggregate is the function of a window, and not inside of one."""
-    parent = node.parent.parent if isinstance(node.parent, exp.Filter) else node.parent
-    return isinstance(parent, exp.Window) and parent.this in (node, node.parent)
-
-
-def owner(node: exp.Expr) -> exp.Expr | None:
-    return node.find_ancestor(exp.Select)
-
-
-AGGREGATES: dict[type[exp.Expr], str] = {
-    exp.Count: "count",
-    exp.Sum: "sum",
-    exp.Avg: "avg",
-    exp.Min: "min",
-    exp.Max: "max",
-    exp.LogicalAnd: "bool_and",
-    exp.LogicalOr: "bool_or",
-}
-WINDOWS: dict[type[exp.Expr], str] = {
-    exp.RowNumber: "row_number",
-    exp.Rank: "rank",
-    exp.DenseRank: "dense_rank",
-    exp.Lag: "lag",
-    exp.Lead: "lead",
-    exp.FirstValue: "first_value",
-    exp.LastValue: "last_value",
-}
-
-
-def called(node: exp.Expr) -> tuple[str, exp.Expr | None, bool]:
-    """An aggregate's name, its argument, and whether it is DISTINCT."""
-    name = AGGREGATES.get(type(node))
-    if name is None:
-        refuse(
-            "not_supported",
-            f"{describe(node)} of one person's rows is not supported",
-            "Use count, sum, avg, min, max, bool_and or bool_or.",
-            node,
-        )
-    this, _, more = take(node, "this", "big_int", "expressions")
-    if more:
-        refuse("not_supported", f"{name} takes one argument", "Count its arguments.", node)
-    if isinstance(this, exp.Distinct):
-        expressions = take(this, "expressions")[0]
-        if len(expressions) != 1:
-            refuse("not_supported", "DISTINCT of several columns is not supported", "Use one.", node)
-        return name, expressions[0], True
-    if isinstance(this, exp.Star):
-        take(this)
-        this = None
-    if this is None and name != "count":
-        refuse("not_supported", f"{name} needs an argument", "", node)
-    return name, this, False
-
-
-def windowed_call(node: exp.Expr) -> tuple[Any, ...]:
-    name = WINDOWS.get(type(node))
-    if name is None:
-        return called(node)
-    this, offset, more = take(node, "this", "offset", "expressions")
-    if not more and (this is None) == (name in (*RANKS, "row_number")):
-        return (name, this, False, *([offset] if offset is not None else []))
-    refuse("not_supported", f"this form of {name} is not supported", "See DuckDB's documentation.", node)
-
-
-def frame(spec: exp.Expr | None) -> tuple[str, str] | None:
-    if spec is None:
-        return None
-    kind, start, start_side, end, end_side = take(spec, "kind", "start", "start_side", "end", "end_side")
-
-    def bound(value: Any, side: str | None) -> str:
-        if isinstance(value, exp.Literal) and value.this.isdigit() and len(value.this) < 10:
-            return f"{value.this} {side}"
-        if value == "UNBOUNDED":
-            return f"UNBOUNDED {side}"
-        if (value == "CURRENT ROW" or value is None) and not side:
-            return "CURRENT ROW"
-        refuse("not_supported", "this frame is not supported", "Write ROWS BETWEEN 2 PRECEDING AND CURRENT ROW.", spec)
-
-    if kind != "ROWS":
-        refuse("not_supported", f"frames of {kind} are not supported", "Write ROWS BETWEEN ... AND ...", spec)
-    return bound(start, start_side), bound(end, end_side)
-
-
 # --- WHERE, and the subqueries in it ----------------------------------------------------------------------------------
 
 
@@ -1056,10 +601,6 @@ def add_where(node: exp.Expr, scope: Scope) -> list[Expr]:
             else:
                 scope.require(predicate)
     return outside
-
-
-def keep(relation: Relation, predicate: Expr) -> Relation:
-    return Filter(relation, predicate)
 
 
 def keep_if(query: exp.Expr, this: exp.Expr | None, negated: bool, scope: Scope) -> None:
@@ -1162,14 +703,6 @@ def outer_of(expression: Expr) -> Expr:
     return mapped(expression, outer)
 
 
-def split_where(node: exp.Expr) -> list[exp.Expr]:
-    while isinstance(node, exp.Paren):
-        (node,) = take(node, "this")
-    if isinstance(node, exp.And):
-        return [part for side in node.flatten(unnest=False) for part in split_where(side)]
-    return [node]
-
-
 def scalar(node: exp.Subquery, scope: Scope) -> Expr:
     """(SELECT aggregate FROM ... WHERE inner = outer): grouped by the inner sides, and joined on them."""
     (query,) = take(node, "this")
@@ -1223,6 +756,3 @@ def scalar(node: exp.Subquery, scope: Scope) -> Expr:
         return call("coalesce", column_, constant(0)) if made.function == "count" else column_
 
     return mapped(value, found_or_not)
-
-
-__all__ = ["PLACES", "Context", "Scope", "add_where", "column", "read_from", "rows"]

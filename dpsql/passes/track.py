@@ -10,7 +10,7 @@ from dpsql.algebra import Call, Column, Expr, conjuncts
 from dpsql.catalog import Catalog, Reference, Type, fold, path_to_person
 from dpsql.errors import Refused
 from dpsql.passes.resolve import Resolved
-from dpsql.passes.rows import MAX_TABLES
+from dpsql.passes.scope import MAX_TABLES
 from dpsql.relations import (
     Filter,
     Group,
