@@ -385,6 +385,15 @@ def place(text: str, error: dict[str, Any]) -> int | None:
     return min(max(before + int(error["col"]) - len(error.get("highlight") or ""), 0), len(text))
 
 
+# The parser reads a list without anything in it where the engine does not.
+LISTS = (TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.PARTITION_BY)
+CLAUSES = (
+    *LISTS,
+    *(TokenType.HAVING, TokenType.QUALIFY, TokenType.WINDOW, TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH),
+    *(TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT, TokenType.R_PAREN, TokenType.COMMA, TokenType.SEMICOLON),
+)
+
+
 def check(tokens: list[Token]) -> None:
     if len(tokens) > MAX_TOKENS:
         raise Refused("too_long", f"the query has more than {MAX_TOKENS} tokens", "Shorten it.")
@@ -396,6 +405,8 @@ def check(tokens: list[Token]) -> None:
         run = run + 1 if token.token_type in (TokenType.NOT, TokenType.DASH, TokenType.DCOLON, TokenType.TILDE) else 0
         if max(depth, run) > MAX_DEPTH:
             raise Refused("too_deep", f"the query is nested more than {MAX_DEPTH} deep", "Flatten it.", token.start)
+        if token.token_type in LISTS and (following is None or following.token_type in CLAUSES):
+            raise Refused("syntax", f"nothing stands behind {token.text}", "Name a column there.", token.start)
         if any("/*" in comment for comment in token.comments):  # the engine nests comments, the parser may not
             raise Refused("syntax", "a comment inside a comment", "Remove the inner comment.", token.start)
         if token.text[:1] in ("~", "!") and token.token_type in (TokenType.LIKE, TokenType.ILIKE, TokenType.RLIKE):
