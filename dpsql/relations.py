@@ -11,6 +11,7 @@ what is not local. A node without a person is then public.
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -495,7 +496,7 @@ def steadied(side: Project) -> exp.Query:
 
 # --- measures: aggregates of one person's rows ------------------------------------------------------------------------
 
-STEPS = 2**30  # of a DOUBLE from the low end of its range to the high end
+STEPS = 2**62  # of a DOUBLE from zero to the next power of two above its range
 MANY = Fraction(2**63)  # more rows than anyone has
 MEASURES = ("count", "sum", "avg", "min", "max", "bool_and", "bool_or")
 
@@ -529,8 +530,8 @@ def measure(function: str, argument: Expr | None, distinct: bool = False, where:
             "Bound it: least(greatest(x, LOW), HIGH).",
         )
     if facts.type == DOUBLE:
-        width = facts.range[1] - facts.range[0]
-        if max(map(abs, facts.range)) > 10**200 or 0 < width < Fraction(1, 10**200):
+        most = max(map(abs, facts.range))
+        if most > 10**200 or 0 < most < Fraction(1, 10**200):
             raise Refused(
                 "may_overflow", "a sum of these numbers may leave the range of DOUBLE", "Bound it, or scale it."
             )
@@ -542,9 +543,9 @@ def measure(function: str, argument: Expr | None, distinct: bool = False, where:
         return Measure(
             function, argument, False, where, Facts(DOUBLE, True, (min(low, Fraction(0)), max(high, Fraction(0))))
         )
-    most = counted(facts) * MANY
+    largest = counted(facts) * MANY
     type_ = Type(f"DECIMAL(38,{facts.type.scale})") if facts.type.scale else HUGEINT
-    return Measure(function, argument, False, where, Facts(type_, True, (-most, most), size=most))
+    return Measure(function, argument, False, where, Facts(type_, True, (-largest, largest), size=largest))
 
 
 def counted(facts: Facts) -> Fraction:
@@ -566,7 +567,7 @@ def measured(measure: Measure) -> exp.Expr:
     """SQL for a measure: it is the same for any order of rows, and for any way in which the engine splits them.
 
     Integers and decimals are added up as integers of at most 2^63 each: 2^63 of them make 2^126, which has 38 digits.
-    Doubles are first put on a grid of integers over their range. Extremes and counts of distinct values take one
+    Doubles are first put on a grid of integers up to 2^62. Extremes and counts of distinct values take one
     representation of each value.
     """
     argument = measure.argument
@@ -583,58 +584,76 @@ def measured(measure: Measure) -> exp.Expr:
             return (exp.Min if measure.function == "min" else exp.Max)(this=chosen(value, measure.filter))
         case "bool_and" | "bool_or":
             return exp.Anonymous(this=measure.function, expressions=[chosen(value, measure.filter)])
-    number, back = on_grid(argument)
-    number = chosen(number, measure.filter)
-    summed, count = exp.Sum(this=number), exp.Count(this=number.copy())
-    if measure.function == "avg":
-        whole = written(summed, DOUBLE)
-        return paren(
-            exp.Div(
-                this=back(whole, written(count, DOUBLE)),
-                expression=written(count.copy(), DOUBLE),
-                typed=False,
-                safe=False,
-            )
-        )
-    return (
-        back(written(summed, DOUBLE), written(count, DOUBLE))
-        if type_ == DOUBLE
-        else written(summed, measure.facts.type)
-    )
+    return added_up(measure.function, argument, measure.facts.type, measure.filter)
+
+
+def added_up(
+    function: str,
+    argument: Expr,
+    type_: Type,
+    where: Expr | None = None,
+    apply: Callable[[exp.Expr], exp.Expr] = lambda function: function,
+) -> exp.Expr:
+    """sum or avg of exact numbers: the values, or their places on a grid.
+
+    What the grid has rounded off must not show where a sum is compared with the values themselves: it is put between the ends
+    that n values from their least to their greatest can have. Of one or two values, or of equal ones, that is the sum.
+    """
+    number, step = on_grid(argument)
+    number = chosen(number, where)
+    summed, count = apply(exp.Sum(this=number)), written(apply(exp.Count(this=number.copy())), DOUBLE)
+    if step is None:
+        return written(summed, type_) if function == "sum" else quotient(written(summed, DOUBLE), count)
+    value, zero = total(argument), literal(0, DOUBLE)
+    nan = exp.Anonymous(this="isnan", expressions=[value.copy()])
+    arms = [(nan, exp.Null()), (exp.EQ(this=value.copy(), expression=zero), zero.copy())]
+    cell = chosen(exp.Case(ifs=[exp.If(this=test, true=one) for test, one in arms], default=value), where)
+    low, high = apply(exp.Min(this=cell)), apply(exp.Max(this=cell.copy()))
+    rest = paren(exp.Sub(this=count.copy(), expression=literal(1, DOUBLE)))
+    ends = [
+        exp.Add(this=one.copy(), expression=exp.Mul(this=rest.copy(), expression=other.copy()))
+        for one, other in ((high, low), (low, high))
+    ]
+    result = between(exp.Mul(this=written(summed, DOUBLE), expression=literal(step, DOUBLE)), ends[0], ends[1])
+    return result if function == "sum" else between(quotient(result, count.copy()), low.copy(), high.copy())
+
+
+def quotient(summed: exp.Expr, count: exp.Expr) -> exp.Expr:
+    return paren(exp.Div(this=summed, expression=count, typed=False, safe=False))
+
+
+def between(value: exp.Expr, low: exp.Expr, high: exp.Expr) -> exp.Expr:
+    """A value between two ends; NULL if all are, as they are of no values."""
+    above = exp.Anonymous(this="greatest", expressions=[value, low])
+    return exp.Anonymous(this="least", expressions=[above, high])
 
 
 def chosen(value: exp.Expr, where: Expr | None) -> exp.Expr:
     return value if where is None else exp.Case(ifs=[exp.If(this=total(where), true=value)])
 
 
-def on_grid(argument: Expr) -> tuple[exp.Expr, Callable[[exp.Expr, exp.Expr], exp.Expr]]:
-    """A row's value as an exact number to add up, and how sum and count, as doubles, give the sum of the values."""
+def on_grid(argument: Expr) -> tuple[exp.Expr, Fraction | None]:
+    """A row's value as an exact number to add up: itself, or a DOUBLE's place on a grid and the length of its steps.
+
+    The steps are a power of two, so whole numbers and all others that are not a thousand times smaller than the largest
+    keep all their bits.
+    """
     facts = argument.facts
     assert facts.range is not None
     if facts.type != DOUBLE:
         narrow = Type(f"DECIMAL(18,{facts.type.scale})") if facts.type.scale else BIGINT
-        return cast(total(argument), facts.type, narrow), lambda summed, _: summed
-    low, high = facts.range
-    step = (high - low) / STEPS or Fraction(1)
-    value = total(argument)
-    distance = paren(exp.Sub(this=value.copy(), expression=literal(low, DOUBLE)))
-    place = exp.Round(this=exp.Div(this=distance, expression=literal(step, DOUBLE), typed=False, safe=False))
+        return cast(total(argument), facts.type, narrow), None
+    most = max(Fraction(1, 10**200), *map(abs, facts.range))
+    step = Fraction(2) ** (math.frexp(float(most))[1] + 1 - STEPS.bit_length())
+    value, ends = total(argument), [exp.Literal.number(str(STEPS)), exp.Literal.number(str(-STEPS))]
+    place = exp.Round(this=exp.Div(this=value.copy(), expression=literal(step, DOUBLE), typed=False, safe=False))
     arms = [
         (exp.Is(this=value.copy(), expression=exp.Null()), exp.Null()),
         (exp.Anonymous(this="isnan", expressions=[value.copy()]), exp.Null()),
-        (
-            exp.Between(this=place, low=exp.Literal.number(0), high=exp.Literal.number(STEPS)),
-            written(place.copy(), BIGINT),
-        ),
-        (exp.GT(this=place.copy(), expression=exp.Literal.number(STEPS)), exp.Literal.number(STEPS)),
+        (exp.Between(this=place, low=ends[1], high=ends[0]), written(place.copy(), BIGINT)),
+        (exp.GT(this=place.copy(), expression=ends[0].copy()), ends[0].copy()),
     ]
-    number = exp.Case(ifs=[exp.If(this=test, true=one) for test, one in arms], default=exp.Literal.number(0))
-
-    def back(summed: exp.Expr, count: exp.Expr) -> exp.Expr:
-        scaled = exp.Mul(this=summed, expression=literal(step, DOUBLE))
-        return paren(exp.Add(this=scaled, expression=exp.Mul(this=count, expression=literal(low, DOUBLE))))
-
-    return number, back
+    return exp.Case(ifs=[exp.If(this=test, true=one) for test, one in arms], default=ends[1].copy()), step
 
 
 # --- windows over one person's rows -----------------------------------------------------------------------------------
@@ -675,14 +694,6 @@ def windowed(over: Over, person: str | None, every: dict[str, Type]) -> exp.Expr
             return apply((exp.Min if over.function == "min" else exp.Max)(this=value))
         case "sum" | "avg":
             (argument,) = over.arguments
-            number, back = on_grid(argument)
-            summed, count = apply(exp.Sum(this=number)), written(apply(exp.Count(this=number.copy())), DOUBLE)
-            if over.function == "avg":
-                return paren(
-                    exp.Div(this=back(written(summed, DOUBLE), count), expression=count.copy(), typed=False, safe=False)
-                )
-            if argument.facts.type == DOUBLE:
-                return back(written(summed, DOUBLE), count)
-            return written(summed, over.facts.type)
+            return added_up(over.function, argument, over.facts.type, apply=apply)
         case _:
             return apply(exp.Anonymous(this=over.function, expressions=arguments))

@@ -311,6 +311,8 @@ def parse(text: str) -> Parsed:
                 (hint for cls, hint in HINTS.items() if isinstance(node, cls)), "See the README for what is supported."
             )
             raise Refused("not_supported", f"{describe(node)} is not supported", hint, position(node))
+        if isinstance(node, exp.Group) and not any(node.args.values()):
+            raise Refused("syntax", "GROUP BY names nothing", "Name a column there.", position(node.parent))
         if isinstance(node, exp.Placeholder) and (fold(node.name) not in marks or node.args.keys() - {"this"}):
             raise Refused("syntax", "this is not how a parameter is written", "Write parameters as ?, $1 or $name.")
     for select in tree.find_all(exp.Select):
