@@ -326,6 +326,10 @@ def derived(query: exp.Expr, alias: exp.Expr | None, scope: Scope, node: exp.Exp
 def lowered(query: exp.Expr, alias: str, scope: Scope) -> Project | Stacked:
     while isinstance(query, exp.Subquery):
         (query,) = take(query, "this")
+    if (found := constant_rows(query, scope)) is not None:
+        made = public(alias, found[0], found[1], query)
+        shown = ((f"{alias}.{word}", made.column(word, query)) for word in found[0])
+        return Project(made.scan(), alias, tuple(shown))
     if isinstance(query, exp.Select):
         return lowered_select(query, alias, Scope(scope.context, with_ctes(query, scope.ctes), scope.parent))
     if not isinstance(query, exp.SetOperation):
@@ -358,11 +362,49 @@ def lowered(query: exp.Expr, alias: str, scope: Scope) -> Project | Stacked:
 # --- one SELECT below the noise ----------------------------------------------------------------------------------------
 
 
+def constant_rows(query: exp.Expr, scope: Scope) -> tuple[list[str], list[list[Expr]]] | None:
+    """Names and cells of SELECT of constants without FROM, of their UNION ALL, and of unnest of constants; else None."""
+    while isinstance(query, exp.Subquery) and set(query.args) == {"this"}:
+        query = query.this
+    clauses = {word for word, value in query.args.items() if value}
+    if isinstance(query, exp.Union) and clauses == {"this", "expression"}:
+        left, right = (constant_rows(side, scope) for side in (query.this, query.expression))
+        if left is None or right is None or len(left[0]) != len(right[0]):
+            return None
+        names, cells = left[0], left[1] + right[1]
+    elif isinstance(query, exp.Select) and clauses == {"expressions"}:
+        if any(item.is_star or item.find(exp.AggFunc, exp.Window, exp.Query) for item in query.expressions):
+            return None
+        items = [pair for item in query.expressions for pair in expanded(item, scope)]
+        names, columns = [word for word, _ in items], [spread(node, scope) for _, node in items]
+        cells = [[column_[i % len(column_)] for column_ in columns] for i in range(max(map(len, columns)))]
+        if sum(len(column_) > 1 for column_ in columns) > 1:
+            return None
+    else:
+        return None
+    kinds = ({line[i].facts.type for line in cells} for i in range(len(names)))
+    constant_ = all(isinstance(cell, Constant) for line in cells for cell in line)
+    return (names, cells) if constant_ and all(len(kind) == 1 for kind in kinds) else None
+
+
+def spread(node: exp.Expr, scope: Scope) -> list[Expr]:
+    """The cells of an item: those of a series or a list behind unnest, else one."""
+    if isinstance(node, exp.Anonymous) and fold(node.name) == "unnest" and len(node.expressions) == 1:
+        (given,) = node.expressions
+        if isinstance(given, exp.Anonymous) and fold(given.name) in ("range", "generate_series"):
+            word, parts = take(given, "this", "expressions")
+            return series(word, [interval(part) or rows(part, scope) for part in parts], node)
+        if isinstance(given, exp.Array) and len(given.expressions) > 1:
+            return [rows(part, scope) for part in take(given, "expressions")[0]]
+        return [rows(given, scope), rows(given, scope)]  # no constant
+    return [rows(node, scope)]
+
+
 def lowered_select(tree: exp.Select, alias: str, scope: Scope) -> Project:
     """A SELECT of single persons' rows: row by row, grouped, with windows, distinct."""
     names = "expressions from_ joins where group having qualify distinct order limit offset with_".split()  # noqa: SIM905
     items, from_, joins, where, group, having, qualify, distinct, order, limit, offset, _ = take(tree, *names)
-    if from_ is None:
+    if from_ is None and any(item.is_star for item in items):
         refuse("no_table", "the subquery has no FROM", "Name a table of the policy.", tree)
     if limit or offset:
         refuse(
@@ -371,7 +413,11 @@ def lowered_select(tree: exp.Select, alias: str, scope: Scope) -> Project:
             "Number the rows of each person: QUALIFY row_number() OVER (PARTITION BY person ORDER BY ...) <= 3.",
             tree,
         )
-    read_from(from_, joins or [], scope)
+    if from_ is None:  # one row of constants
+        scope.first = public(scope.context.fresh(), ["x"], [[constant(1)]], tree)
+        scope.add(scope.first, tree)
+    else:
+        read_from(from_, joins or [], scope)
     if where is not None and add_where(take(where, "this")[0], scope):
         refuse(
             "not_supported",
@@ -609,7 +655,7 @@ def keep_if(query: exp.Expr, this: exp.Expr | None, negated: bool, scope: Scope)
         (query,) = take(query, "this")
     on: list[Expr] = []
     alias = scope.context.fresh()
-    if isinstance(query, exp.Select) and not grouped(query):
+    if isinstance(query, exp.Select) and query.args.get("from_") and not grouped(query):
         relation, on = opened(query, alias, scope, this)
     else:
         found = lowered(query, alias, Scope(scope.context, scope.ctes))
@@ -672,8 +718,6 @@ def opened(query: exp.Select, alias: str, scope: Scope, this: exp.Expr | None) -
     """A subquery whose conditions may name columns of the query around it: these conditions become the join's."""
     items, from_, joins, where = take(query, "expressions", "from_", "joins", "where")
     inner = Scope(scope.context, scope.ctes, scope)
-    if from_ is None:
-        refuse("no_table", "the subquery has no FROM", "Name a table of the policy.", query)
     for star in items:  # of EXISTS (SELECT * ...) nothing else is read
         if isinstance(star, exp.Star):
             take(star)
@@ -707,6 +751,8 @@ def scalar(node: exp.Subquery, scope: Scope) -> Expr:
     """(SELECT aggregate FROM ... WHERE inner = outer): grouped by the inner sides, and joined on them."""
     (query,) = take(node, "this")
     items, from_, joins, where = take(query, "expressions", "from_", "joins", "where")
+    if isinstance(query, exp.Select) and not (from_ or where) and len(items) == 1:  # an expression of the row
+        return rows(items[0].unalias(), scope)
     if not isinstance(query, exp.Select) or from_ is None or len(items) != 1:
         refuse("not_supported", "this subquery is not supported", "Select one aggregate of one person's rows.", node)
     inner = Scope(scope.context, scope.ctes, scope)

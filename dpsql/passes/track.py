@@ -346,8 +346,18 @@ def stored(relation: Relation, column: str) -> bool:
             return True
 
 
+def one_row(relation: Relation) -> bool:
+    """Whether it is one row of constants, which multiplies nothing."""
+    return (
+        len(relation.rows) == 1
+        if isinstance(relation, Values)
+        else (isinstance(relation, Project) and one_row(relation.source))
+    )
+
+
 def wide(relation: Relation) -> Iterator[str]:
-    if isinstance(relation, Join) and relation.kind not in ("semi", "anti"):
+    alone = isinstance(relation, Join) and any(map(one_row, (relation.left, relation.right)))
+    if isinstance(relation, Join) and relation.kind not in ("semi", "anti") and not alone:
         left, right = ({fold(c) for c in columns(side)} for side in (relation.left, relation.right))
         pairs = equalities(relation.on) if relation.on is not None else ()
         names = {fold(c): c for side in (relation.left, relation.right) for c in columns(side)}
