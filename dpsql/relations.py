@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, assert_never
@@ -120,6 +120,9 @@ class Project:
         return f"person:{self.alias}"
 
 
+Order = tuple[tuple[Expr, bool, bool], ...]  # descending, NULLs first
+
+
 @dataclass(frozen=True)
 class Measure:
     """An aggregate below the noise: a function of the bag of a person's rows, on integers or without arithmetic."""
@@ -129,6 +132,7 @@ class Measure:
     distinct: bool
     filter: Expr | None
     facts: Facts
+    order: Order = ()  # of the rows of which the first or the last is taken; all columns follow
 
 
 @dataclass(frozen=True)
@@ -153,8 +157,8 @@ class Over:
     function: str
     arguments: tuple[Expr, ...]
     partition: tuple[Expr, ...]
-    order: tuple[tuple[Expr, bool, bool], ...]  # descending, NULLs first
-    frame: tuple[str, str] | None
+    order: Order
+    frame: tuple[str, str, str] | None  # ROWS or RANGE, and its ends
     facts: Facts
 
 
@@ -441,7 +445,8 @@ def select(relation: Relation) -> exp.Query:
         case Group(source, keys, measures, person):
             by = [steady(total(key), key.facts.type) for _, key in keys]
             shown = [key.as_(word, quoted=True, copy=False) for key, (word, _) in zip(by, keys, strict=True)]
-            shown += [measured(measure).as_(word, quoted=True, copy=False) for word, measure in measures]
+            every = columns(source)
+            shown += [measured(measure, every).as_(word, quoted=True, copy=False) for word, measure in measures]
             if person is not None:
                 shown, by = [name(person), *shown], [name(person), *by]
             query = exp.select(*shown, copy=False).from_(inside(source, "s"), copy=False)
@@ -498,15 +503,20 @@ def steadied(side: Project) -> exp.Query:
 
 STEPS = 2**62  # of a DOUBLE from zero to the next power of two above its range
 MANY = Fraction(2**63)  # more rows than anyone has
-MEASURES = ("count", "sum", "avg", "min", "max", "bool_and", "bool_or")
+COUNTED = Fraction(2**53)  # and so are these, but no proof rests on them: twice a count is a BIGINT as well
+SPREADS = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
+MEASURES = ("count", "sum", "avg", "min", "max", "bool_and", "bool_or", *SPREADS)
+FEW = 2**31  # rows and steps of a variance: the squares of so many numbers of this size add up to 2^124 at the most
 
 
-def measure(function: str, argument: Expr | None, distinct: bool = False, where: Expr | None = None) -> Measure:
+def measure(
+    function: str, argument: Expr | None, distinct: bool = False, where: Expr | None = None, order: Order = ()
+) -> Measure:
     """Type and range of an aggregate below the noise; what would depend on order, or could overflow, is refused."""
-    facts = argument.facts if argument is not None else None
     if function == "count":
-        return Measure(function, argument, distinct, where, Facts(BIGINT, False, (Fraction(0), MANY - 1)))
-    assert facts is not None
+        return Measure(function, argument, distinct, where, Facts(BIGINT, False, (Fraction(0), COUNTED)))
+    assert argument is not None
+    facts = argument.facts
     if distinct and function not in ("min", "max"):
         raise Refused(
             "not_supported", f"{function}(DISTINCT x) of one person is not supported", "Use count(DISTINCT x)."
@@ -521,6 +531,10 @@ def measure(function: str, argument: Expr | None, distinct: bool = False, where:
         return Measure(
             function, argument, False, where, Facts(facts.type, True, facts.range, facts.declared, facts.size)
         )
+    if function in ("first", "last"):
+        if facts.type.kind in ("OTHER", "NULL"):
+            raise mismatch(function, [facts])
+        return Measure(function, argument, False, where, kept(facts), order)
     if not facts.type.numeric:
         raise mismatch(function, [facts])
     if facts.range is None:
@@ -535,6 +549,11 @@ def measure(function: str, argument: Expr | None, distinct: bool = False, where:
             raise Refused(
                 "may_overflow", "a sum of these numbers may leave the range of DOUBLE", "Bound it, or scale it."
             )
+    if function in SPREADS:
+        on_steps(argument, facts)
+        width = facts.range[1] - facts.range[0]
+        most = width if function.startswith("stddev") else width * width
+        return Measure(function, argument, False, where, Facts(DOUBLE, True, (Fraction(0), most), facts.declared))
     if function == "avg":
         counted(facts)
         return Measure(function, argument, False, where, Facts(DOUBLE, True, facts.range, facts.declared))
@@ -546,6 +565,11 @@ def measure(function: str, argument: Expr | None, distinct: bool = False, where:
     largest = counted(facts) * MANY
     type_ = Type(f"DECIMAL(38,{facts.type.scale})") if facts.type.scale else HUGEINT
     return Measure(function, argument, False, where, Facts(type_, True, (-largest, largest), size=largest))
+
+
+def kept(facts: Facts) -> Facts:
+    """What is known of a value that is taken from one of several rows, or from none."""
+    return replace(facts, nullable=True, constant=None, stored=False)
 
 
 def counted(facts: Facts) -> Fraction:
@@ -563,19 +587,25 @@ def counted(facts: Facts) -> Fraction:
     return most
 
 
-def measured(measure: Measure) -> exp.Expr:
+def measured(measure: Measure, every: dict[str, Type]) -> exp.Expr:
     """SQL for a measure: it is the same for any order of rows, and for any way in which the engine splits them.
 
     Integers and decimals are added up as integers of at most 2^63 each: 2^63 of them make 2^126, which has 38 digits.
-    Doubles are first put on a grid of integers up to 2^62. Extremes and counts of distinct values take one
+    Doubles are first put on a grid of integers up to 2^62. Of a first or last row there is but one, but for rows that are equal
+    in all columns. Extremes and counts of distinct values take one
     representation of each value.
     """
     argument = measure.argument
     if argument is None:
         return exp.Count(this=exp.Star() if measure.filter is None else chosen(exp.Literal.number(1), measure.filter))
     type_ = argument.facts.type
-    value = steady(total(argument), type_)
+    value = steady(total(argument), type_) if type_.kind != "LIST" else total(argument)
     match measure.function:
+        case "first" | "last":
+            terms = [*ordered(measure.order), *ties(every)]
+            first = exp.Anonymous(this=measure.function, expressions=[exp.Order(this=value, expressions=terms)])
+            where = None if measure.filter is None else exp.Where(this=total(measure.filter))
+            return first if where is None else exp.Filter(this=first, expression=where)
         case "count" if measure.distinct:
             return exp.Count(this=exp.Distinct(expressions=[chosen(value, measure.filter)]))
         case "count":
@@ -584,6 +614,8 @@ def measured(measure: Measure) -> exp.Expr:
             return (exp.Min if measure.function == "min" else exp.Max)(this=chosen(value, measure.filter))
         case "bool_and" | "bool_or":
             return exp.Anonymous(this=measure.function, expressions=[chosen(value, measure.filter)])
+    if measure.function in SPREADS:
+        return spread(measure.function, argument, measure.filter)
     return added_up(measure.function, argument, measure.facts.type, measure.filter)
 
 
@@ -618,6 +650,50 @@ def added_up(
     return result if function == "sum" else between(quotient(result, count.copy()), low.copy(), high.copy())
 
 
+def spread(
+    function: str,
+    argument: Expr,
+    where: Expr | None = None,
+    apply: Callable[[exp.Expr], exp.Expr] = lambda function: function,
+) -> exp.Expr:
+    """Variances and deviations from integers that are exact: n * sum(x * x) - sum(x) * sum(x) of up to 2^31 rows."""
+    number, step = on_steps(argument, argument.facts)
+    number = chosen(number, where)
+    count = written(apply(exp.Count(this=number)), HUGEINT)
+    summed = apply(exp.Sum(this=number.copy()))
+    squares = apply(exp.Sum(this=exp.Mul(this=paren(number.copy()), expression=paren(number.copy()))))
+    over = exp.Sub(
+        this=exp.Mul(this=count, expression=squares), expression=exp.Mul(this=summed, expression=summed.copy())
+    )
+    least = 2 if function.endswith("samp") else 1
+    rows = paren(exp.Sub(this=count.copy(), expression=exp.Literal.number(least - 1)))
+    under = written(paren(exp.Mul(this=count.copy(), expression=rows)), DOUBLE)
+    result: exp.Expr = exp.Mul(this=quotient(written(paren(over), DOUBLE), under), expression=literal(step**2, DOUBLE))
+    result = exp.Sqrt(this=result) if function.startswith("stddev") else result
+    few = exp.Between(this=count.copy(), low=exp.Literal.number(least), high=exp.Literal.number(FEW))
+    return exp.Case(ifs=[exp.If(this=few, true=result)])
+
+
+def on_steps(argument: Expr, facts: Facts) -> tuple[exp.Expr, Fraction]:
+    """A row's value as a whole number of at most 2^31 steps, and their length."""
+    assert facts.range is not None
+    if facts.type == DOUBLE:
+        number, length = on_grid(argument, FEW)
+        assert length is not None
+        return number, length
+    if max(map(abs, facts.range)) * 10**facts.type.scale > FEW:
+        raise Refused(
+            "may_overflow",
+            "the squares of these numbers may not fit into any exact type",
+            "Bound it: least(greatest(x, LOW), HIGH).",
+        )
+    step = Fraction(1, 10**facts.type.scale)
+    if facts.type.scale:
+        scaled = exp.Mul(this=cast(total(argument), facts.type, DOUBLE), expression=literal(1 / step, DOUBLE))
+        return written(exp.Round(this=scaled), BIGINT), step
+    return cast(total(argument), facts.type, BIGINT), step
+
+
 def quotient(summed: exp.Expr, count: exp.Expr) -> exp.Expr:
     return paren(exp.Div(this=summed, expression=count, typed=False, safe=False))
 
@@ -632,7 +708,7 @@ def chosen(value: exp.Expr, where: Expr | None) -> exp.Expr:
     return value if where is None else exp.Case(ifs=[exp.If(this=total(where), true=value)])
 
 
-def on_grid(argument: Expr) -> tuple[exp.Expr, Fraction | None]:
+def on_grid(argument: Expr, steps: int = STEPS) -> tuple[exp.Expr, Fraction | None]:
     """A row's value as an exact number to add up: itself, or a DOUBLE's place on a grid and the length of its steps.
 
     The steps are a power of two, so whole numbers and all others that are not a thousand times smaller than the largest
@@ -644,8 +720,8 @@ def on_grid(argument: Expr) -> tuple[exp.Expr, Fraction | None]:
         narrow = Type(f"DECIMAL(18,{facts.type.scale})") if facts.type.scale else BIGINT
         return cast(total(argument), facts.type, narrow), None
     most = max(Fraction(1, 10**200), *map(abs, facts.range))
-    step = Fraction(2) ** (math.frexp(float(most))[1] + 1 - STEPS.bit_length())
-    value, ends = total(argument), [exp.Literal.number(str(STEPS)), exp.Literal.number(str(-STEPS))]
+    step = Fraction(2) ** (math.frexp(float(most))[1] + 1 - steps.bit_length())
+    value, ends = total(argument), [exp.Literal.number(str(steps)), exp.Literal.number(str(-steps))]
     place = exp.Round(this=exp.Div(this=value.copy(), expression=literal(step, DOUBLE), typed=False, safe=False))
     arms = [
         (exp.Is(this=value.copy(), expression=exp.Null()), exp.Null()),
@@ -658,25 +734,36 @@ def on_grid(argument: Expr) -> tuple[exp.Expr, Fraction | None]:
 
 # --- windows over one person's rows -----------------------------------------------------------------------------------
 
-RANKS = ("rank", "dense_rank")  # equal rows get the same, so they need no further order
-PLACES = ("row_number", "lag", "lead", "first_value", "last_value")
+RANKS = ("rank", "dense_rank", "percent_rank", "cume_dist")  # equal rows get the same, so they need no further order
+PLACES = ("row_number", "lag", "lead", "first_value", "last_value", "nth_value", "ntile")
+
+
+def ordered(order: Order) -> list[exp.Expr]:
+    return [
+        exp.Ordered(this=steady(total(e), e.facts.type), desc=descending, nulls_first=first)
+        for e, descending, first in order
+    ]
+
+
+def ties(every: dict[str, Type]) -> list[exp.Expr]:
+    """All columns: rows that are still equal are equal in everything. The text of a double tells 0.0 from -0.0, which compare
+    as equal."""
+    cells = (written(name(c), VARCHAR) if DOUBLE in (t, t.element) else name(c) for c, t in every.items())
+    return [exp.Ordered(this=cell, desc=False, nulls_first=False) for cell in cells]
 
 
 def windowed(over: Over, person: str | None, every: dict[str, Type]) -> exp.Expr:
     """SQL for a window function; see `Windowed` for why it does not depend on the engine's order."""
     by = [*([name(person)] if person is not None else []), *(steady(total(e), e.facts.type) for e in over.partition)]
-    order = [
-        exp.Ordered(this=steady(total(e), e.facts.type), desc=descending, nulls_first=first)
-        for e, descending, first in over.order
-    ]
-    if over.function in PLACES or over.frame is not None:
-        # The text of a double tells 0.0 from -0.0, which compare as equal.
-        ties = (written(name(c), VARCHAR) if DOUBLE in (t, t.element) else name(c) for c, t in every.items())
-        order += [exp.Ordered(this=tie, desc=False, nulls_first=False) for tie in ties]
+    order = ordered(over.order)
     spec = None
+    if over.function in PLACES or (
+        over.frame is not None and over.frame[0] == "ROWS"
+    ):  # a RANGE ends with all equal rows
+        order += ties(every)
     if over.frame is not None:
-        start, end = (bound.rsplit(" ", 1) for bound in over.frame)
-        spec = exp.WindowSpec(kind="ROWS", start=start[0], start_side=start[1], end=end[0], end_side=end[1])
+        start, end = (bound.rsplit(" ", 1) for bound in over.frame[1:])
+        spec = exp.WindowSpec(kind=over.frame[0], start=start[0], start_side=start[1], end=end[0], end_side=end[1])
     window = exp.Window(partition_by=by, order=exp.Order(expressions=order) if order else None, spec=spec)
 
     def apply(function: exp.Expr) -> exp.Expr:
@@ -695,5 +782,7 @@ def windowed(over: Over, person: str | None, every: dict[str, Type]) -> exp.Expr
         case "sum" | "avg":
             (argument,) = over.arguments
             return added_up(over.function, argument, over.facts.type, apply=apply)
+        case "var_pop" | "var_samp" | "stddev_pop" | "stddev_samp":
+            return spread(over.function, over.arguments[0], apply=apply)
         case _:
             return apply(exp.Anonymous(this=over.function, expressions=arguments))

@@ -40,7 +40,7 @@ SETTINGS = {
 }
 # Every function and every operator that the generated SQL may call, as DuckDB's own parser names them.
 OPERATORS = "+ - * / // % & | || ~~ ~~* like_escape ilike_escape list_sort list_aggregate".split()  # noqa: SIM905
-AGGREGATION = ">> count_star count sum min max sqrt isnan hash row_number strlen unnest range list_value log2 pow bool_and bool_or rank dense_rank lag lead first_value last_value".split()  # noqa: SIM905
+AGGREGATION = ">> count_star count sum min max sqrt isnan hash row_number strlen unnest range list_value log2 pow bool_and bool_or rank dense_rank lag lead first_value last_value first last nth_value ntile percent_rank cume_dist".split()  # noqa: SIM905
 CALLS = frozenset([*OPERATORS, *AGGREGATION, *(row.name for row in NAMES.values())])
 STEPS = frozenset(  # some have the number of their block behind them
     "rows grid pairs ranked kept norms guesses roots limited claims placed claimed values added persons "  # noqa: SIM905

@@ -154,6 +154,7 @@ NODED = {
     "LEAD",
 }
 NODED |= {"FIRST_VALUE", "LAST_VALUE"}
+EXTREMES = ("arg_min", "argmin", "min_by", "arg_max", "argmax", "max_by")
 
 
 class Reader(DuckDBParser):
@@ -165,7 +166,11 @@ class Reader(DuckDBParser):
 
     FUNCTIONS: ClassVar = {name: f for name, f in DuckDBParser.FUNCTIONS.items() if name in NODED}
     FUNCTION_PARSERS: ClassVar = {
-        **{name: f for name, f in DuckDBParser.FUNCTION_PARSERS.items() if name.lower() not in {*NAMES, *RULES}},
+        **{
+            name: f
+            for name, f in DuckDBParser.FUNCTION_PARSERS.items()
+            if name.lower() not in {*NAMES, *RULES, *EXTREMES}
+        },
         "EXTRACT": lambda self: self.extract(),
         "POSITION": lambda self: self.reread("POSITION", "this", "substr"),
         "SUBSTRING": lambda self: self.reread("SUBSTRING", "this", "start", "length"),

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 from sqlglot import exp
 
 from dpsql.algebra import Call, Column, Expr, call, constant
 from dpsql.algebra import Literal as Constant
-from dpsql.catalog import Type, fold
+from dpsql.catalog import BOOLEAN, DOUBLE, Type, fold
 from dpsql.errors import Refused
 from dpsql.functions import Facts, element
 from dpsql.passes.label import label
-from dpsql.passes.lower import boolean, build, interval, number, operator, refuse, take
+from dpsql.passes.lower import boolean, build, interval, number, operator, refuse, size, take
 from dpsql.passes.parse import describe, parse, position
 from dpsql.passes.scope import (
     MAX_SCANS,
@@ -36,9 +38,10 @@ from dpsql.passes.scope import (
 )
 from dpsql.passes.series import series
 from dpsql.passes.stacks import Stacked, fitted, flattened, joint, rename, weigh
-from dpsql.passes.steps import called, frame, owner, windowed, windowed_call
+from dpsql.passes.steps import aggregates, called, frame, is_aggregate, owner, windowed, windowed_call
 from dpsql.relations import (
     MEASURES,
+    PLACES,
     Filter,
     Group,
     Join,
@@ -50,10 +53,13 @@ from dpsql.relations import (
     Stack,
     Windowed,
     counted,
+    kept,
     measure,
     origin,
     scans,
 )
+
+MAX_COPIED = 5_000  # nodes of expressions that names of the SELECT list stand for
 
 # --- expressions of one row --------------------------------------------------------------------------------------------
 
@@ -83,7 +89,7 @@ def rows(node: exp.Expr, scope: Scope) -> Expr:
                 "Write FROM customer, unnest(tags) AS u(tag), or unnest one list in the SELECT of a subquery.",
                 node,
             )
-        case exp.AggFunc():
+        case _ if is_aggregate(node):
             refuse(
                 "aggregate_misplaced",
                 f"{describe(node)} stands where a row is needed",
@@ -373,7 +379,7 @@ def constant_rows(query: exp.Expr, scope: Scope) -> tuple[list[str], list[list[E
             return None
         names, cells = left[0], left[1] + right[1]
     elif isinstance(query, exp.Select) and clauses == {"expressions"}:
-        if any(item.is_star or item.find(exp.AggFunc, exp.Window, exp.Query) for item in query.expressions):
+        if any(i.is_star or i.find(exp.Window, exp.Query) or any(aggregates(i)) for i in query.expressions):
             return None
         items = [pair for item in query.expressions for pair in expanded(item, scope)]
         names, columns = [word for word, _ in items], [spread(node, scope) for _, node in items]
@@ -429,7 +435,11 @@ def lowered_select(tree: exp.Select, alias: str, scope: Scope) -> Project:
     inside = Inside(scope, group, selected, [having, qualify, order, *items])
     inside.grouped |= having is not None
     spread_out(items, tree, inside)
-    outputs = [(name, inside.lower(node)) for name, node in selected]
+    outputs: list[tuple[str, Expr]] = []
+    for name, node in selected:  # as in DuckDB, what follows may call it by its name
+        outputs.append((name, inside.lower(node)))
+        inside.names[fold(name)] = outputs[-1][1]
+    inside.names = {}
     if having is not None:
         unwindowed = [not node.find(exp.Window) for _, node in selected]
         inside.names = {fold(name): e for (name, e), early in zip(outputs, unwindowed, strict=True) if early}
@@ -489,21 +499,20 @@ class Inside:
     names: dict[str, Expr] = field(default_factory=dict)
     keys: list[Expr] = field(default_factory=list)
     measures: list[Measure] = field(default_factory=list)
+    copied: int = 0
     windows: list[Over] = field(default_factory=list)
     filters: list[Expr] = field(default_factory=list)
     after: list[Expr] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        plain = [node for clause in self.clauses if clause is not None for node in clause.find_all(exp.AggFunc)]
+        plain = [node for clause in self.clauses if clause is not None for node in aggregates(clause)]
         self.grouped = self.group is not None or any(not windowed(node) and owner(node) is self.root for node in plain)
         if self.group is not None:
             (items, everything) = take(self.group, "expressions", "all")
             if everything and items:
                 refuse("not_supported", "GROUP BY ALL takes no columns", "Leave one of them out.", self.group)
             if everything:
-                items = [
-                    node for _, node in self.selected if not any(not windowed(a) for a in node.find_all(exp.AggFunc))
-                ]
+                items = [node for _, node in self.selected if all(windowed(a) for a in aggregates(node))]
             for item in items:
                 key = rows(self.meant(item), self.scope)
                 if key not in self.keys:
@@ -528,19 +537,23 @@ class Inside:
         known = isinstance(node, exp.Column) and not node.args.get("table") and fold(node.name) in self.names
         if known and isinstance(node, exp.Column) and self.scope.unknown(node):  # columns come before aliases
             take(node, "this", "table")
+            self.copied += size(self.names[fold(node.name)])
+            if self.copied > MAX_COPIED:
+                refuse("too_deep", "names of the SELECT list are used in each other too often", "Use a subquery.", node)
             return self.names[fold(node.name)]
         if isinstance(node, exp.Window):
             return self.window(self.over(node))
         if not self.grouped:
             return rows(node, self.scope) if not node.find(exp.Window) and not self.names else self.deeper(node)
-        if not node.find(exp.AggFunc, exp.Window) and not isinstance(node, exp.Literal | exp.Placeholder):
+        plain = not node.find(exp.Window) and not any(aggregates(node))
+        if plain and not isinstance(node, exp.Literal | exp.Placeholder):
             try:
                 lowered = rows(node, self.scope)
             except Refused:
                 lowered = None
             if lowered is not None and lowered in self.keys:
                 return Column(f"g{self.keys.index(lowered)}", lowered.facts)
-        if isinstance(node, exp.AggFunc | exp.Filter):
+        if isinstance(node, exp.Filter) or is_aggregate(node):
             return self.aggregate(node)
         if isinstance(node, exp.Column):
             column(node, self.scope)
@@ -555,6 +568,8 @@ class Inside:
                 return self.scope.constant(node)
             case exp.Subquery():
                 return scalar(node, self.scope)
+            case exp.Anonymous() if id(node) in self.scope.elements:
+                return self.scope.elements[id(node)]
             case _:
                 return operator(node, self.lower)
 
@@ -564,9 +579,14 @@ class Inside:
             inner, condition = take(node, "this", "expression")
             where = boolean(rows(take(condition, "this")[0], self.scope), "FILTER", condition)
             node = inner
-        name, argument, distinct = called(node)
+        form = called(node)
         try:
-            made = measure(name, rows(argument, self.scope) if argument is not None else None, distinct, where)
+            argument = rows(form.argument, self.scope) if form.argument is not None else None
+            for part in form.present:
+                there = call("NOT", call("IS NULL", rows(part, self.scope)))
+                where = there if where is None else call("AND", where, there)
+            order = tuple(self.term(item, lambda part: rows(part, self.scope)) for item in form.order)
+            made = measure(*self.numbered(form.name, argument, node), form.distinct, where, order)
         except Refused as error:
             raise Refused(error.code, error.message, error.hint, position(node)) from None
         if made not in self.measures:
@@ -581,26 +601,57 @@ class Inside:
             return self.names[fold(this.name)], bool(descending), bool(nulls_first)
         return self.lower(this), bool(descending), bool(nulls_first)
 
+    def term(self, item: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> tuple[Expr, bool, bool]:
+        this, descending, first = take(item, "this", "desc", "nulls_first")
+        return lower(this), bool(descending), bool(first)
+
+    def numbered(self, name: str, argument: Expr | None, node: exp.Expr) -> tuple[str, Expr | None]:
+        """Conditions are added up as 1 and 0, and count_if is such a sum; as the engine's it is NULL of no rows."""
+        if name == "count_if" and argument is not None:
+            name, argument = "sum", boolean(argument, "count_if", node)
+        if argument is not None and name in ("sum", "avg") and argument.facts.type == BOOLEAN:
+            argument = call("CAST", argument, constant("INTEGER"))
+        return name, argument
+
     def over(self, node: exp.Window) -> Over:
         function, partition, order, spec, _ = take(node, "this", "partition_by", "order", "spec", "over")
-        name, argument, distinct, *rest = windowed_call(function)
-        arguments = tuple(self.lower(part) for part in ([argument] if argument is not None else []))
-        extra = tuple(self.lower(part) for part in rest)
-        if distinct or any(not isinstance(e, Constant) or not isinstance(e.value, int) for e in extra):
-            refuse("not_supported", f"this form of {name} is not supported", "Use a constant offset.", node)
+        where: Expr | None = None
+        if isinstance(function, exp.Filter):
+            function, condition = take(function, "this", "expression")
+            where = boolean(self.lower(take(condition, "this")[0]), "FILTER", condition)
+        form = windowed_call(function)
+        name, argument = form.name, self.lower(form.argument) if form.argument is not None else None
+        extra = [self.lower(part) for part in form.rest]
+        if where is not None:
+            argument = call("CASE", where, argument or constant(1), constant(None))
+        name, argument = self.numbered(name, argument, node)
+        arguments = [argument] if argument is not None else []
+        frame_ = frame(spec)
+        steps = extra[:1] if name in ("lag", "lead", "nth_value", "ntile") else extra
+        least = 1 if name in ("nth_value", "ntile") else -(2**31)
+        whole = all(isinstance(e, Constant) and isinstance(e.value, int) and least <= e.value < 2**31 for e in steps)
+        ranged = frame_ is not None and frame_[0] == "RANGE" and name in PLACES
+        if form.distinct or form.order or not whole or ranged or (where is not None and name not in MEASURES):
+            hint = "Use a constant offset, and ROWS for a frame."
+            refuse("not_supported", f"this form of {name} is not supported", hint, node)
         by = tuple(self.lower(part) for part in partition or [])
-        terms: tuple[tuple[Expr, bool, bool], ...] = ()
-        if order is not None:  # here a number is a constant, and names of the SELECT list come last
-            parts = [take(item, "this", "desc", "nulls_first") for item in take(order, "expressions")[0]]
-            terms = tuple((self.lower(this), bool(descending), bool(first)) for this, descending, first in parts)
+        # Here a number is a constant, and names of the SELECT list come last.
+        terms = tuple(self.term(item, self.lower) for item in take(order, "expressions")[0]) if order else ()
         facts = POSITIVE
-        if name in ("lag", "lead", "first_value", "last_value"):
-            facts = replace(arguments[0].facts, nullable=True, constant=None, stored=False)
+        if name in ("percent_rank", "cume_dist"):
+            facts = Facts(DOUBLE, False, (Fraction(0), Fraction(1)))
+        elif name in PLACES and arguments:
+            if len(extra) > 1:  # what stands there where there is no such row
+                extra[1] = fitted(extra[1], arguments[0].facts.type)
+                arguments[0] = fitted(arguments[0], extra[1].facts.type)
+                facts = kept(joint(name, arguments[0], extra[1], node).facts)
+            else:
+                facts = kept(arguments[0].facts)
         elif name in MEASURES:
             facts = replace(measure(name, arguments[0] if arguments else None).facts, nullable=name != "count")
         if name in ("sum", "avg"):
             counted(arguments[0].facts)
-        return Over(name, (*arguments, *extra), by, terms, frame(spec), facts)
+        return Over(name, (*arguments, *extra), by, terms, frame_, facts)
 
     def window(self, over: Over) -> Column:
         if over not in self.windows:
@@ -702,7 +753,9 @@ def leads(side: Expr, scope: Scope, relation: Relation) -> bool:
 
 
 def grouped(query: exp.Select) -> bool:
-    own = [node for node in query.find_all(exp.AggFunc, exp.Window) if owner(node) is query]
+    own = [
+        node for node in query.walk() if (isinstance(node, exp.Window) or is_aggregate(node)) and owner(node) is query
+    ]
     return any(query.args.get(word) for word in ("group", "having", "distinct", "qualify", "limit", "with_")) or bool(
         own
     )
