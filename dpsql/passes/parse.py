@@ -310,6 +310,8 @@ def parse(text: str) -> Parsed:
         raise Refused("select_only", f"{describe(tree)} is not a query", "Only SELECT is answered.")
     for order in list(tree.find_all(exp.Order)):
         order_by_all(order)
+    for test in list(tree.find_all(exp.EQ, exp.NEQ)):
+        any_of(test)
     for node in tree.walk():
         if type(node) not in NODES:
             hint = next(
@@ -323,6 +325,16 @@ def parse(text: str) -> Parsed:
     for select in tree.find_all(exp.Select):
         write_windows_out(select)
     return Parsed(tree, marks)
+
+
+def any_of(node: exp.Binary) -> None:
+    """x = ANY (SELECT ...) is x IN (SELECT ...), and x <> ALL (SELECT ...) is NOT IN."""
+    other = node.expression
+    if type(other) is (exp.Any if isinstance(node, exp.EQ) else exp.All):
+        query = other.this if isinstance(other.this, exp.Subquery) else exp.Subquery(this=other.this)
+        if isinstance(query.this, exp.Query):
+            found = exp.In(this=node.this, query=query)
+            node.replace(found if isinstance(node, exp.EQ) else exp.Not(this=found))
 
 
 def order_by_all(order: exp.Order) -> None:

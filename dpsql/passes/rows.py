@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -72,7 +72,9 @@ def rows(node: exp.Expr, scope: Scope) -> Expr:
         case exp.Placeholder():
             return scope.constant(node)
         case exp.Subquery():
-            return scalar(node, scope)
+            if node not in scope.scalars:  # as a key it stands in GROUP BY and in the SELECT list
+                scope.scalars[node] = scalar(node, scope)
+            return scope.scalars[node]
         case exp.Window():
             refuse(
                 "window_misplaced",
@@ -120,7 +122,7 @@ KINDS: dict[tuple[str, str], Kind] = {
 def read_from(from_: exp.Expr, joins: list[exp.Expr], scope: Scope) -> None:
     (node,) = take(from_, "this")
     scope.first = source(node, scope)
-    if scope.first.of is not None:
+    if scope.first.of:
         refuse("not_supported", "unnest comes first in FROM", "Name the table that has the list before it.", node)
     scope.add(scope.first, node)
     for join in joins:
@@ -144,7 +146,7 @@ def add_join(join: exp.Expr, scope: Scope) -> None:
         )
     before = list(scope.sources)
     right = source(joined, scope)
-    if right.of is not None and how != "inner":
+    if right.of and how != "inner":
         refuse("join_not_supported", f"{side or kind} JOIN unnest is not supported", "Write CROSS JOIN.", joined)
     scope.add(right, joined)
     steps = len(scope.steps)
@@ -264,9 +266,27 @@ def constants(lines: list[exp.Expr], alias: exp.Expr | None, scope: Scope, node:
 
 
 def elements(node: exp.Expr, scope: Scope) -> Source:
-    """unnest(list), LATERAL unnest(list) or LATERAL (SELECT unnest(list) AS x): the elements of a list of each row."""
+    """unnest(list), LATERAL unnest(list) or LATERAL (SELECT unnest(list) AS x): the elements of a list of each row.
+
+    LATERAL (SELECT x + 1 AS y) is values of each row: the elements of lists of one.
+    """
     inner, alias = take(node, "this", "alias") if isinstance(node, exp.Lateral) else (node, None)
     word = "unnest"
+    if isinstance(inner, exp.Subquery) and isinstance(inner.this, exp.Select) and not inner.this.args.get("from_"):
+        (items,) = take(take(inner, "this")[0], "expressions")
+        if not any(part.is_star or spreads(part) or part.find(exp.Query) or any(aggregates(part)) for part in items):
+            called, renamed = short(alias, scope.context.fresh()[1:], node)
+            selected = [pair for item in items for pair in expanded(item, scope)]
+            names = [*renamed, *(name for name, _ in selected[len(renamed) :])]
+            values = tuple(build("list_value", [rows(part, scope)], part) for _, part in selected)
+            if (
+                len({fold(name) for name in names}) < len(names)
+                or len(names) > len(values)
+                or any(map(correlated, values))
+            ):
+                refuse("not_supported", "this LATERAL is not supported", "Give each column a name.", node)
+            facts = {fold(n): (n, element(v.facts)) for n, v in zip(names, values, strict=True)}
+            return Source(called, facts=facts, of=values)
     if isinstance(inner, exp.Subquery):
         (query,) = take(inner, "this")
         items = take(query, "expressions")[0] if isinstance(query, exp.Select) else []
@@ -289,6 +309,10 @@ def elements(node: exp.Expr, scope: Scope) -> Source:
     return found
 
 
+def spreads(node: exp.Expr) -> bool:
+    return any(fold(found.name) == "unnest" for found in node.find_all(exp.Anonymous))
+
+
 def unnested(lists: list[exp.Expr], alias: str, word: str, scope: Scope, node: exp.Expr) -> Source:
     found = rows(lists[0], scope) if len(lists) == 1 else None
     if found is None or found.facts.type.element is None or correlated(found):
@@ -298,7 +322,7 @@ def unnested(lists: list[exp.Expr], alias: str, word: str, scope: Scope, node: e
             "Unnest a column that is a list; list_contains(list, x) tests it.",
             node,
         )
-    return Source(alias, facts={fold(word): (word, element(found.facts))}, of=found)
+    return Source(alias, facts={fold(word): (word, element(found.facts))}, of=(found,))
 
 
 # --- subqueries in FROM ------------------------------------------------------------------------------------------------
@@ -567,7 +591,7 @@ class Inside:
             case exp.Placeholder():
                 return self.scope.constant(node)
             case exp.Subquery():
-                return scalar(node, self.scope)
+                return rows(node, self.scope)
             case exp.Anonymous() if id(node) in self.scope.elements:
                 return self.scope.elements[id(node)]
             case _:
@@ -585,13 +609,19 @@ class Inside:
             for part in form.present:
                 there = call("NOT", call("IS NULL", rows(part, self.scope)))
                 where = there if where is None else call("AND", where, there)
-            order = tuple(self.term(item, lambda part: rows(part, self.scope)) for item in form.order)
+            order = self.terms(form.order, self.scope)
             made = measure(*self.numbered(form.name, argument, node), form.distinct, where, order)
         except Refused as error:
             raise Refused(error.code, error.message, error.hint, position(node)) from None
+        return self.measured(made)
+
+    def measured(self, made: Measure) -> Column:
         if made not in self.measures:
             self.measures.append(made)
         return Column(f"m{self.measures.index(made)}", made.facts)
+
+    def terms(self, items: Iterable[exp.Expr], scope: Scope) -> tuple[tuple[Expr, bool, bool], ...]:
+        return tuple(self.term(item, lambda part: rows(part, scope)) for item in items)
 
     def ordering(self, item: exp.Expr) -> tuple[Expr, bool, bool]:
         this, descending, nulls_first = take(item, "this", "desc", "nulls_first")
@@ -690,7 +720,7 @@ def add_where(node: exp.Expr, scope: Scope) -> list[Expr]:
             keep_if(take(test, "this")[0], None, negated, scope)
         elif isinstance(test, exp.In) and test.args.get("query") is not None:
             this, query = take(test, "this", "query")
-            keep_if(query, this, negated, scope)
+            keep_if(query, take(this, "expressions")[0] if isinstance(this, exp.Tuple) else [this], negated, scope)
         else:
             predicate = boolean(rows(part, scope), "WHERE", part)
             if correlated(predicate):
@@ -700,8 +730,11 @@ def add_where(node: exp.Expr, scope: Scope) -> list[Expr]:
     return outside
 
 
-def keep_if(query: exp.Expr, this: exp.Expr | None, negated: bool, scope: Scope) -> None:
+def keep_if(query: exp.Expr, this: list[exp.Expr] | None, negated: bool, scope: Scope) -> None:
     """[NOT] EXISTS (query), or this [NOT] IN (query): a semi or an anti join."""
+    if negated and this is not None and len(this) > 1:
+        hint = "Write NOT EXISTS (SELECT ... WHERE inner.x = outer.x)."
+        refuse("not_supported", "NOT IN of several columns is not supported", hint, query)
     while isinstance(query, exp.Subquery):
         (query,) = take(query, "this")
     on: list[Expr] = []
@@ -713,7 +746,7 @@ def keep_if(query: exp.Expr, this: exp.Expr | None, negated: bool, scope: Scope)
         project = found if isinstance(found, Project) else flattened(found, alias)
         relation = project
         if this is not None:
-            on = [matches(rows(this, scope), [(n, Column(n, e.facts)) for n, e in project.columns], query)]
+            on = matches([rows(part, scope) for part in this], [Column(n, e.facts) for n, e in project.columns], query)
     condition: Expr | None = None
     for part in on:
         condition = part if condition is None else call("AND", condition, part)
@@ -742,7 +775,7 @@ def leads(side: Expr, scope: Scope, relation: Relation) -> bool:
     if not isinstance(side, Column):
         return False
     place = scope.sources.get(fold(side.name.partition(".")[0]))
-    if place is not None and (fold(place.alias) in scope.optional or place.of is not None):
+    if place is not None and (fold(place.alias) in scope.optional or place.of):
         return False
     found = origin(relation if place is None else place.scan(), side.name)
     if found is None or found[1]:
@@ -761,13 +794,15 @@ def grouped(query: exp.Select) -> bool:
     )
 
 
-def matches(this: Expr, columns: list[tuple[str, Column]], node: exp.Expr) -> Expr:
-    if len(columns) != 1:
-        refuse("set_mismatch", "the subquery of IN must have one column", "Select one column.", node)
-    return build("=", [this, columns[0][1]], node)
+def matches(these: list[Expr], columns: list[Any], node: exp.Expr) -> list[Expr]:
+    """That each value equals its column."""
+    if len(columns) != len(these):
+        many = "one column" if len(these) == 1 else f"{len(these)} columns"
+        refuse("set_mismatch", f"the subquery of IN must have {many}", f"Select {many}.", node)
+    return [build("=", [this, column_], node) for this, column_ in zip(these, columns, strict=True)]
 
 
-def opened(query: exp.Select, alias: str, scope: Scope, this: exp.Expr | None) -> tuple[Project, list[Expr]]:
+def opened(query: exp.Select, alias: str, scope: Scope, this: list[exp.Expr] | None) -> tuple[Project, list[Expr]]:
     """A subquery whose conditions may name columns of the query around it: these conditions become the join's."""
     items, from_, joins, where = take(query, "expressions", "from_", "joins", "where")
     inner = Scope(scope.context, scope.ctes, scope)
@@ -779,11 +814,8 @@ def opened(query: exp.Select, alias: str, scope: Scope, this: exp.Expr | None) -
     if where is not None:
         conditions += add_where(take(where, "this")[0], inner)
     if this is not None:
-        if len(items) != 1:
-            refuse("set_mismatch", "the subquery of IN must have one column", "Select one column.", query)
-        item = take(items[0], "this", "alias")[0] if isinstance(items[0], exp.Alias) else items[0]
-        sides = [outer_of(rows(this, scope)), rows(item, inner)]
-        conditions.insert(0, build("=", sides, query))
+        found = [rows(take(i, "this", "alias")[0] if isinstance(i, exp.Alias) else i, inner) for i in items]
+        conditions[:0] = matches([outer_of(rows(part, scope)) for part in this], found, query)
     needed = list(dict.fromkeys(c for e in conditions for c in columns_in(e) if not c.name.startswith(OUTER)))
     names = {found: Column(f"{alias}.c{i}", found.facts) for i, found in enumerate(needed)}
 
@@ -800,33 +832,85 @@ def outer_of(expression: Expr) -> Expr:
     return mapped(expression, outer)
 
 
+def met(
+    inside: Inside, alias: str, equal: list[tuple[Expr, Expr]], others: list[Expr], scope: Scope, node: exp.Expr
+) -> Callable[[Relation], Relation]:
+    """A subquery that is tied by more than equalities: measures of the rows that each of the outer values meets.
+
+    The outer values are the distinct ones of each person; they are joined with the subquery's rows, grouped by themselves, and
+    looked up by the rows around. So nothing new has to be local.
+    """
+    scope.context.compared += 1
+    if scope.context.compared > 1:  # the rows around are read twice, and with another one four times
+        hint = "Put one of them into a query of its own."
+        refuse("not_supported", "two subqueries are compared with the query around them", hint, node)
+    ties_ = [call("=", mine, outer_of(theirs)) for mine, theirs in equal] + others
+    wanted = list(dict.fromkeys(c for tie in ties_ for c in columns_in(tie) if c.name.startswith(OUTER)))
+    mark = scope.context.fresh()
+    cells = {c: Column(f"{mark}.o{i}", c.facts) for i, c in enumerate(wanted)}
+    bare = [replace(c, name=c.name.removeprefix(OUTER)) for c in wanted]
+    on = every([mapped(tie, lambda c: cells.get(c, c)) for tie in ties_])
+    inner = inside.scope.relation()
+    found = tuple((f"{alias}.k{i}", Column(f"g{i}", c.facts)) for i, c in enumerate(wanted))
+    found += tuple((f"{alias}.m{i}", Column(f"m{i}", made.facts)) for i, made in enumerate(inside.measures))
+    same = every([build("=", [c, Column(f"{alias}.k{i}", c.facts)], node) for i, c in enumerate(bare)])
+
+    def step(relation: Relation) -> Relation:
+        distinct = Group(relation, tuple((f"g{i}", c) for i, c in enumerate(bare)), ())
+        pairs = Project(distinct, mark, tuple((c.name, Column(f"g{i}", c.facts)) for i, c in enumerate(cells.values())))
+        keys = tuple((f"g{i}", c) for i, c in enumerate(cells.values()))
+        measures = tuple((f"m{i}", made) for i, made in enumerate(inside.measures))
+        grouped_ = Group(Join(pairs, inner, on), keys, measures)
+        return Join(relation, Project(grouped_, alias, found), same, "left")
+
+    return step
+
+
 def scalar(node: exp.Subquery, scope: Scope) -> Expr:
-    """(SELECT aggregate FROM ... WHERE inner = outer): grouped by the inner sides, and joined on them."""
+    """(SELECT aggregate FROM ... WHERE inner = outer): grouped by the inner sides, and joined on them.
+
+    (SELECT x FROM ... ORDER BY y LIMIT 1) is first(x ORDER BY y).
+    """
     (query,) = take(node, "this")
-    items, from_, joins, where = take(query, "expressions", "from_", "joins", "where")
-    if isinstance(query, exp.Select) and not (from_ or where) and len(items) == 1:  # an expression of the row
+    names = ("expressions", "from_", "joins", "where", "order", "limit")
+    items, from_, joins, where, order, limit = take(query, *names)
+    if isinstance(query, exp.Select) and not (from_ or where or limit) and len(items) == 1:  # an expression of the row
         return rows(items[0].unalias(), scope)
     if not isinstance(query, exp.Select) or from_ is None or len(items) != 1:
         refuse("not_supported", "this subquery is not supported", "Select one aggregate of one person's rows.", node)
     inner = Scope(scope.context, scope.ctes, scope)
     read_from(from_, joins or [], inner)
     equal: list[tuple[Expr, Expr]] = []
+    others: list[Expr] = []
     for tie in add_where(take(where, "this")[0], inner) if where is not None else []:
         match tie:
             case Call("=", (a, b), _) if correlated(a) != correlated(b):
                 mine, theirs = (b, a) if correlated(a) else (a, b)
                 equal.append((mine, mapped(theirs, lambda c: replace(c, name=c.name.removeprefix(OUTER)))))
+            case Call("<" | "<=" | ">" | ">=" | "!=", _, _):  # never true of NULL, as equalities
+                others.append(tie)
             case _:
                 refuse(
                     "not_supported",
-                    "a subquery that is a value may be tied to the query around it only by equalities",
+                    "a subquery that is a value may be tied to the query around it only by comparisons",
                     "Write WHERE inner.column = outer.column.",
                     node,
                 )
     item = take(items[0], "this", "alias")[0] if isinstance(items[0], exp.Alias) else items[0]
     inside = Inside(inner, None, [], [items[0]])
     inside.grouped, inside.keys = True, [mine for mine, _ in equal]
-    value = inside.lower(item)
+    if limit is not None:
+        terms = take(order, "expressions")[0] if order is not None else []
+        one = limit.expression
+        places_ = any(isinstance(term.this, exp.Literal) for term in terms)
+        if not isinstance(one, exp.Literal) or one.this != "1" or not terms or places_ or any(aggregates(item)):
+            hint = "Write (SELECT x FROM ... WHERE inner.person = outer.person ORDER BY y LIMIT 1)."
+            refuse("not_supported", "this LIMIT in a subquery that is a value is not supported", hint, node)
+        value: Expr = inside.measured(measure("first", rows(item, inner), order=inside.terms(terms, inner)))
+    elif order is not None:
+        refuse("not_supported", "ORDER BY without LIMIT 1 in a subquery that is a value", "Leave it out.", node)
+    else:
+        value = inside.lower(item)
     if not equal or not inside.measures:
         refuse(
             "subquery_not_local",
@@ -841,12 +925,12 @@ def scalar(node: exp.Subquery, scope: Scope) -> Expr:
         *((f"{alias}.m{i}", Column(f"m{i}", made.facts)) for i, made in enumerate(inside.measures)),
         *((f"{alias}.k{i}", Column(f"g{i}", k.facts)) for i, (k, _) in enumerate(equal)),
     )
-    project = Project(inside.relation(), alias, columns)
-    condition: Expr | None = None
-    for i, (mine, theirs) in enumerate(equal):
-        same = build("=", [theirs, Column(f"{alias}.k{i}", mine.facts)], node)
-        condition = same if condition is None else call("AND", condition, same)
-    scope.steps.append(lambda relation: Join(relation, project, condition, "left"))
+    if others:
+        scope.steps.append(met(inside, alias, equal, others, scope, node))
+    else:
+        project = Project(inside.relation(), alias, columns)
+        same = [build("=", [t, Column(f"{alias}.k{i}", m.facts)], node) for i, (m, t) in enumerate(equal)]
+        scope.steps.append(lambda relation: Join(relation, project, every(same), "left"))
 
     def found_or_not(one: Column) -> Expr:
         """A measure of nothing is NULL, and a count of nothing is zero."""

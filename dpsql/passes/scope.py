@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ class Source:
     relation: Relation | None = None
     facts: dict[str, tuple[str, Facts]] = field(default_factory=dict)  # by folded name
     used: list[str] = field(default_factory=list)
-    of: Expr | None = None  # the list whose elements it has
+    of: tuple[Expr, ...] = ()  # the lists whose elements it has, one for each column
 
     def names(self) -> list[str]:
         if self.table is not None:
@@ -76,6 +76,7 @@ class Context:
     tables: int = 0
     numbers: int = 0
     views: int = 0
+    compared: int = 0  # subqueries that read the rows around them a second time
     weights: dict[str, int] = field(default_factory=dict)  # of columns of subqueries, by name
 
     def fresh(self) -> str:
@@ -97,6 +98,7 @@ class Scope:
     joins: list[Joined] = field(default_factory=list)
     steps: list[Callable[[Relation], Relation]] = field(default_factory=list)
     first: Source | None = None
+    scalars: dict[exp.Expr, Expr] = field(default_factory=dict)  # what subqueries that are values stand for
     elements: dict[int, Column] = field(default_factory=dict)  # what calls of unnest in the SELECT list stand for
 
     @property
@@ -136,7 +138,7 @@ class Scope:
             known, conditions = {fold(self.first.alias)}, [c for join in waiting for c in join.conditions]
             while waiting:
                 # The first source that an equality ties to what is there, else the next in order.
-                ready = (j for j in waiting if j.source.of is None or places(j.source.of) <= known)
+                ready = (j for j in waiting if all(places(part) <= known for part in j.source.of))
                 near = (j for j in ready if any(ties(c, known, fold(j.source.alias)) for c in conditions))
                 join = next(near, waiting[0])
                 waiting.remove(join)
@@ -170,9 +172,10 @@ class Joined:
     reverse: bool = False  # RIGHT JOIN: a LEFT JOIN with the sides exchanged
 
     def onto(self, relation: Relation, on: Expr | None) -> Relation:
-        if self.source.of is not None:
-            spread = Unnest(relation, self.source.of, f"{self.source.alias}.{self.source.names()[0]}")
-            return spread if on is None else Filter(spread, on)
+        if self.source.of:
+            for name, part in zip(self.source.names(), self.source.of, strict=True):
+                relation = Unnest(relation, part, f"{self.source.alias}.{name}")
+            return relation if on is None else Filter(relation, on)
         sides = (self.source.scan(), relation) if self.reverse else (relation, self.source.scan())
         return Join(*sides, on, self.kind)
 
@@ -192,7 +195,7 @@ def ties(condition: Expr, known: set[str], other: str) -> bool:
             return False
 
 
-def every(conditions: list[Expr]) -> Expr | None:
+def every(conditions: Sequence[Expr]) -> Expr | None:
     result: Expr | None = None
     for condition in conditions:
         result = condition if result is None else call("AND", result, condition)

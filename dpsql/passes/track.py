@@ -310,8 +310,8 @@ def degree(relation: Relation) -> int:
             return degree(relation.left) + degree(relation.right)
         case Join(left):
             return max(degree(left), degree(relation.right))
-        case Unnest(source):
-            return degree(source) + 1
+        case Unnest(source, list_):
+            return degree(source) + (not one_element(list_))
         case Group(source):
             return 1 if degree(source) <= MAX_TABLES else degree(source)
         case _:
@@ -355,6 +355,10 @@ def one_row(relation: Relation) -> bool:
     )
 
 
+def one_element(list_: Expr) -> bool:
+    return isinstance(list_, Call) and list_.function == "list_value" and len(list_.arguments) == 1
+
+
 def wide(relation: Relation) -> Iterator[str]:
     alone = isinstance(relation, Join) and any(map(one_row, (relation.left, relation.right)))
     if isinstance(relation, Join) and relation.kind not in ("semi", "anti") and not alone:
@@ -367,7 +371,7 @@ def wide(relation: Relation) -> Iterator[str]:
         ):
             yield next((c.split(".")[0] for c in columns(relation.right)), "a table")
     # A list that is stored is like a table of its elements that the row is joined with; others may have any length.
-    if isinstance(relation, Unnest) and not stored(relation, relation.column):
+    if isinstance(relation, Unnest) and not stored(relation, relation.column) and not one_element(relation.list):
         yield relation.column.split(".")[0]
     for source in sources(relation):
         yield from wide(source)
