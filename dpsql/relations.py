@@ -190,7 +190,8 @@ class Stack:
 
 @dataclass(frozen=True)
 class Unnest:
-    """Each row once for each element of a list that is a total expression of it, with the element; else not at all.
+    """Each row once for each element of a list that is a total expression of it, with the element; else not at all, or once
+    with NULL if it is to `stay`.
 
     Local: it looks at one row at a time.
     """
@@ -198,6 +199,7 @@ class Unnest:
     source: Relation
     list: Expr
     column: str
+    stay: bool = False
 
 
 Relation = Scan | Owned | Values | Join | Filter | Project | Group | Windowed | Stack | Unnest
@@ -460,8 +462,13 @@ def select(relation: Relation) -> exp.Query:
             combine = {"intersect": exp.intersect, "except": exp.except_}.get(kind, exp.union)
             stacked = combine(*sides, distinct=kind != "union all")
             return exp.select("*", copy=False).from_(stacked.subquery(identifier("u"), copy=False), copy=False)
-        case Unnest(source, list_, column):
-            each = exp.Anonymous(this="unnest", expressions=[total(list_)]).as_(column, quoted=True, copy=False)
+        case Unnest(source, list_, column, stay):
+            elements = total(list_)
+            if stay:
+                length = exp.Anonymous(this="array_length", expressions=[elements.copy()])
+                some = exp.GT(this=length, expression=exp.Literal.number(0))
+                elements = exp.Case(ifs=[exp.If(this=some, true=elements)], default=exp.Array(expressions=[exp.Null()]))
+            each = exp.Anonymous(this="unnest", expressions=[elements]).as_(column, quoted=True, copy=False)
             return exp.select("*", each, copy=False).from_(inside(source, "s"), copy=False)
         case _:
             assert_never(relation)

@@ -67,6 +67,9 @@ MAX_COPIED = 5_000  # nodes of expressions that names of the SELECT list stand f
 def rows(node: exp.Expr, scope: Scope) -> Expr:
     """An expression of one row."""
     match node:
+        case exp.Column() if not node.table and fold(node.name) in scope.either:
+            sides = [exp.column(node.this.copy(), place, quoted=True) for place in scope.merged[fold(node.name)]]
+            return build("coalesce", [column(side, scope) for side in sides], node)
         case exp.Column():
             return column(node, scope)
         case exp.Placeholder():
@@ -132,8 +135,6 @@ def read_from(from_: exp.Expr, joins: list[exp.Expr], scope: Scope) -> None:
 def add_join(join: exp.Expr, scope: Scope) -> None:
     joined, on, kind, using, side, method = take(join, "this", "on", "kind", "using", "side", "method")
     natural, comma = method == "NATURAL", not (on or using or kind or side or method)
-    if (using or natural) and side in ("RIGHT", "FULL"):
-        refuse("join_not_supported", f"{side} JOIN ... USING is not supported", "Write ON a.x = b.x.", joined)
     how = KINDS.get((side or "", kind or ""))
     wanted = 0 if kind == "CROSS" or comma else 1
     if how is None or (method and not natural) or [bool(on), bool(using), natural].count(True) != wanted:
@@ -146,14 +147,16 @@ def add_join(join: exp.Expr, scope: Scope) -> None:
         )
     before = list(scope.sources)
     right = source(joined, scope)
-    if right.of and how != "inner":
-        refuse("join_not_supported", f"{side or kind} JOIN unnest is not supported", "Write CROSS JOIN.", joined)
+    true = isinstance(on, exp.Boolean) and take(on, "this")[0]
+    if right.of and not (how == "inner" or (side == "LEFT" and true)):
+        hint = "Write CROSS JOIN, or LEFT JOIN ... ON true, which keeps rows with an empty list."
+        refuse("join_not_supported", f"this {side or kind} JOIN of unnest is not supported", hint, joined)
     scope.add(right, joined)
     steps = len(scope.steps)
     if on is not None:
         parts = [boolean(rows(part, scope), "JOIN ... ON", part) for part in split_where(on)]
     else:
-        parts = [shared(using, before, right, scope, joined)] if using or natural else []
+        parts = [shared(using, before, right, side, scope, joined)] if using or natural else []
     if len(scope.steps) > steps or any(map(correlated, parts)):
         refuse("not_supported", "a subquery in JOIN ... ON is not supported", "Put it into WHERE.", joined)
     if how in ("semi", "anti"):  # its columns are seen by the condition only
@@ -165,8 +168,13 @@ def add_join(join: exp.Expr, scope: Scope) -> None:
     scope.joins.append(Joined(right, parts, how, side == "RIGHT"))
 
 
-def shared(using: list[exp.Identifier] | None, before: list[str], right: Source, scope: Scope, node: exp.Expr) -> Expr:
-    """JOIN ... USING and NATURAL JOIN: the named columns, or all that both sides have, are equal and become one."""
+def shared(
+    using: list[exp.Identifier] | None, before: list[str], right: Source, side: str, scope: Scope, node: exp.Expr
+) -> Expr:
+    """JOIN ... USING and NATURAL JOIN: the named columns, or all that both sides have, are equal and become one.
+
+    That one is the column of the side that stays, and of a FULL JOIN the one that is there.
+    """
     if using:
         names = [word.name for word in using]
     else:
@@ -187,7 +195,13 @@ def shared(using: list[exp.Identifier] | None, before: list[str], right: Source,
         ]
         equal = build("=", sides, node)
         condition = equal if condition is None else build("AND", [condition, equal], node)
-        scope.merged.setdefault(fold(name), list(places)).append(fold(right.alias))
+        known = [*scope.merged.get(fold(name), places), fold(right.alias)]
+        scope.merged[fold(name)] = known if side != "RIGHT" else known[::-1]
+        if fold(name) in scope.either or (side == "FULL" and len(known) > 2):
+            hint = "Write ON, and coalesce(a.x, b.x, c.x)."
+            refuse("join_not_supported", "FULL JOIN ... USING beside another USING is not supported", hint, node)
+        if side == "FULL":
+            scope.either.add(fold(name))
     assert condition is not None
     return condition
 
@@ -364,15 +378,23 @@ def lowered(query: exp.Expr, alias: str, scope: Scope) -> Project | Stacked:
         return lowered_select(query, alias, Scope(scope.context, with_ctes(query, scope.ctes), scope.parent))
     if not isinstance(query, exp.SetOperation):
         refuse("not_supported", f"{describe(query)} is not supported here", "Write a SELECT.", query)
-    left, right, distinct, _ = take(query, "this", "expression", "distinct", "with_")
+    left, right, distinct, by_name, _ = take(query, "this", "expression", "distinct", "by_name", "with_")
     ctes = with_ctes(query, scope.ctes)
     word = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}.get(type(query))
     if word is None or (not distinct and word != "union"):
-        refuse("not_supported", f"{describe(query)} ALL is not supported", "Leave ALL out.", query)
+        hint = "Without ALL each row is there once."
+        refuse("not_supported", f"{describe(query)} ALL is not supported", hint, query)
     sides = []
     for part in (left, right):
         side = lowered(part, alias, Scope(scope.context, ctes))
         sides.append(side if isinstance(side, Project) else flattened(side, alias))
+    if by_name:
+        second = {fold(name): (name, e) for name, e in sides[1].columns}
+        names = [fold(name) for name, _ in sides[0].columns]
+        if len(names) != len(sides[1].columns) or set(names) != second.keys():
+            hint = "Select the same names on both sides."
+            refuse("set_mismatch", f"the sides of {word.upper()} BY NAME have different columns", hint, query)
+        sides[1] = replace(sides[1], columns=tuple(second[name] for name in names))
     if len(sides[0].columns) != len(sides[1].columns):
         refuse("set_mismatch", f"the sides of {word.upper()} have different numbers of columns", "", query)
     merged = []
@@ -586,11 +608,7 @@ class Inside:
 
     def deeper(self, node: exp.Expr) -> Expr:
         match node:
-            case exp.Column():
-                return column(node, self.scope)
-            case exp.Placeholder():
-                return self.scope.constant(node)
-            case exp.Subquery():
+            case exp.Column() | exp.Placeholder() | exp.Subquery():
                 return rows(node, self.scope)
             case exp.Anonymous() if id(node) in self.scope.elements:
                 return self.scope.elements[id(node)]

@@ -95,6 +95,7 @@ class Scope:
     sources: dict[str, Source] = field(default_factory=dict)
     optional: set[str] = field(default_factory=set)  # sources whose columns may be NULL through an outer join
     merged: dict[str, list[str]] = field(default_factory=dict)  # columns of USING, and the sources that they stand for
+    either: set[str] = field(default_factory=set)  # those of a FULL JOIN, of which either may be NULL
     joins: list[Joined] = field(default_factory=list)
     steps: list[Callable[[Relation], Relation]] = field(default_factory=list)
     first: Source | None = None
@@ -174,7 +175,7 @@ class Joined:
     def onto(self, relation: Relation, on: Expr | None) -> Relation:
         if self.source.of:
             for name, part in zip(self.source.names(), self.source.of, strict=True):
-                relation = Unnest(relation, part, f"{self.source.alias}.{name}")
+                relation = Unnest(relation, part, f"{self.source.alias}.{name}", self.kind == "left")
             return relation if on is None else Filter(relation, on)
         sides = (self.source.scan(), relation) if self.reverse else (relation, self.source.scan())
         return Join(*sides, on, self.kind)
@@ -338,10 +339,9 @@ def expanded(item: exp.Expr, scope: Scope) -> Iterator[tuple[str, exp.Expr]]:
     for place, found in scope.sources.items():
         for name in found.names() if only in (None, place) else ():
             if only is not None or place not in scope.merged.get(fold(name), [])[1:]:
-                yield (
-                    name,
-                    exp.column(exp.to_identifier(name, quoted=True), exp.to_identifier(found.alias, quoted=True)),
-                )
+                either = only is None and fold(name) in scope.either
+                table = None if either else exp.to_identifier(found.alias, quoted=True)
+                yield name, exp.column(exp.to_identifier(name, quoted=True), table)
 
 
 def split_where(node: exp.Expr) -> list[exp.Expr]:

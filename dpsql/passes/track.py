@@ -253,8 +253,7 @@ def joined(join: Join, left: Located, right: Located, catalog: Catalog) -> Locat
     if left.type != right.type or not any(
         a.label == b.label and equates(a, b, equal) for a in left.leads for b in right.leads
     ):
-        names = [sorted({c.split(".")[0] for c in columns(found.relation)}) for found in (left, right)]
-        shown = [", ".join(name for name in side if not name.startswith("#")) or "a subquery" for side in names]
+        shown = [", ".join(dict.fromkeys(named(found.relation))) or "a subquery" for found in (left, right)]
         raise Refused(
             "join_not_local",
             f"the join of {shown[0]} and {shown[1]} does not follow a reference of the policy",
@@ -265,6 +264,16 @@ def joined(join: Join, left: Located, right: Located, catalog: Catalog) -> Locat
     person = f"{left.person}|{right.person}" if join.kind == "full" else None
     made = replace(join, left=left.relation, right=right.relation, persons=(left.person, right.person), person=person)
     return Located(made, person or left.person, None, left.type, both)
+
+
+def named(relation: Relation) -> Iterator[str]:
+    """What the query calls the tables and subqueries of a join."""
+    match relation:
+        case Scan() | Project():
+            yield from [] if relation.alias.startswith("#") else [relation.alias]
+        case _:
+            for source in sources(relation):
+                yield from named(source)
 
 
 def tied(child: Located, parent: Located, equal: frozenset[frozenset[str]]) -> bool:
