@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import re
 from fractions import Fraction
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 from test_lemmas import catalog
 
+import dpsql
 from dpsql.compile import compile
 from dpsql.errors import Refused
 from dpsql.passes.parse import MAX_BYTES, MAX_DEPTH, MAX_TOKENS, Parsed, parse
@@ -125,6 +127,7 @@ def test_no_argument_is_dropped(one: spec.Spec) -> None:
         ("SELECT count(*) FROM (SELECT sum(age) OVER (PARTITION BY ORDER BY age) FROM customer)", "syntax"),
         ("SELECT count(*) FROM customer GROUP BY", "syntax"),
         ("SELECT segment, count(*) FROM customer GROUP BY DISTINCT ORDER BY segment", "syntax"),
+        ("SELECT count(*) FROM " + "(SELECT * FROM " * 95 + "customer" + ")" * 95, "too_many_tables"),
         ("", "one_statement"),
         (";", "one_statement"),
         ("SELECT count(*) FROM customer; DROP TABLE customer", "one_statement"),
@@ -134,6 +137,25 @@ def test_size(text: str, code: str) -> None:
     with pytest.raises(Refused) as refusal:
         compile(text, catalog("gdp"), Fraction(1), Fraction(1, 10**8))
     assert refusal.value.code == code
+
+
+def test_too_many_operators_for_the_engine(clean: dpsql.Session) -> None:
+    with pytest.raises(Refused) as refusal:
+        clean.explain("SELECT count(*) FROM customer WHERE age > " + " + ".join(["1"] * 2_400))
+    assert refusal.value.code == "too_deep"
+
+
+def test_planning_grows_with_the_query() -> None:
+    """Four times as many aggregates take about four times as many calls, counted and not timed."""
+
+    def calls(many: int) -> int:
+        counted = cProfile.Profile()
+        text = "SELECT " + ", ".join(f"sum(age + {i})" for i in range(many)) + " FROM customer"
+        counted.runcall(lambda: compile(text, catalog("gdp"), Fraction(1), Fraction(1, 10**8)).parts[0].inner)
+        return sum(entry.callcount for entry in counted.getstats())
+
+    calls(2)
+    assert calls(80) < 5 * calls(20)
 
 
 def test_long_but_allowed() -> None:

@@ -310,6 +310,8 @@ def reads(text: str) -> dict[str, Any]:
 def second_opinion(text: str) -> None:
     """Refuse what DuckDB would not read as one SELECT: then our parser has read something else into it."""
     tree = reads(text)
+    if "expression depth" in str(tree.get("error_message")):  # its own limit, and a constant text
+        raise Refused("too_deep", "the query is nested too deep for the engine", "Use fewer operators in one place.")
     if tree.get("error") or len(tree["statements"]) != 1:
         raise Refused("syntax", "DuckDB would not accept this query", "Check the spelling and the brackets.")
     if any(node.get("export_state") for node in nodes(tree)):

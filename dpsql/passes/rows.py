@@ -345,7 +345,13 @@ def unnested(lists: list[exp.Expr], alias: str, word: str, scope: Scope, node: e
 def derived(query: exp.Expr, alias: exp.Expr | None, scope: Scope, node: exp.Expr) -> Source:
     """A subquery, a CTE or a view: rows of single persons under a name."""
     called, renamed = short(alias, scope.context.fresh()[1:] if alias is None else "", node)
-    project = lowered(query, called, scope)
+    scope.context.depth += 1
+    if scope.context.depth > MAX_SCANS:  # said before they are read, each of which reads all below it
+        refuse("too_many_tables", f"more than {MAX_SCANS} subqueries are nested", "Nest fewer of them.", node)
+    try:
+        project = lowered(query, called, scope)
+    finally:
+        scope.context.depth -= 1
     names = [word.partition(".")[2] for word, _ in project.columns]
     if len(renamed) > len(names) or len({fold(n) for n in names}) < len(names):
         refuse("duplicate_column", f"the columns of {called} do not have names of their own", "Use AS.", node)

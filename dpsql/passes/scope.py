@@ -76,6 +76,7 @@ class Context:
     tables: int = 0
     numbers: int = 0
     views: int = 0
+    depth: int = 0  # of subqueries that are being read
     compared: int = 0  # subqueries that read the rows around them a second time
     weights: dict[str, int] = field(default_factory=dict)  # of columns of subqueries, by name
 
