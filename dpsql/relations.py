@@ -510,7 +510,7 @@ def steadied(side: Project) -> exp.Query:
 
 STEPS = 2**62  # of a DOUBLE from zero to the next power of two above its range
 MANY = Fraction(2**63)  # more rows than anyone has
-COUNTED = Fraction(2**53)  # and so are these, but no proof rests on them: twice a count is a BIGINT as well
+COUNTED = Fraction(2**53)  # and so are these (`limit` takes 2^50): twice a count is a BIGINT as well
 SPREADS = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 MEASURES = ("count", "sum", "avg", "min", "max", "bool_and", "bool_or", *SPREADS)
 FEW = 2**31  # rows and steps of a variance: the squares of so many numbers of this size add up to 2^124 at the most

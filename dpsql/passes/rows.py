@@ -387,6 +387,8 @@ def lowered(query: exp.Expr, alias: str, scope: Scope) -> Project | Stacked:
     left, right, distinct, by_name, _ = take(query, "this", "expression", "distinct", "by_name", "with_")
     ctes = with_ctes(query, scope.ctes)
     word = {exp.Union: "union", exp.Intersect: "intersect", exp.Except: "except"}.get(type(query))
+    if by_name and word != "union":
+        refuse("not_supported", f"{describe(query)} BY NAME is not supported", "Order the columns.", query)
     if word is None or (not distinct and word != "union"):
         hint = "Without ALL each row is there once."
         refuse("not_supported", f"{describe(query)} ALL is not supported", hint, query)
@@ -607,6 +609,9 @@ class Inside:
                 return Column(f"g{self.keys.index(lowered)}", lowered.facts)
         if isinstance(node, exp.Filter) or is_aggregate(node):
             return self.aggregate(node)
+        if isinstance(node, exp.Subquery) and not isinstance(rows(node, self.scope), Constant):
+            what = "a subquery that is a value stands neither in GROUP BY nor in an aggregate"
+            refuse("not_grouped", what, "Group by it, or compute it in a subquery.", node)
         if isinstance(node, exp.Column):
             column(node, self.scope)
             refuse("not_grouped", f"{node.name!r} stands neither in GROUP BY nor in an aggregate", "Group by it.", node)

@@ -58,7 +58,9 @@ def is_aggregate(node: exp.Expr) -> bool:
 
 
 def aggregates(node: exp.Expr) -> Iterator[exp.Expr]:
-    return (found for found in node.walk() if is_aggregate(found))
+    """Those of an expression, without those of its subqueries."""
+    parts = node.walk(prune=lambda part: isinstance(part, exp.Query))
+    return (found for found in parts if is_aggregate(found))
 
 
 def windowed(node: exp.Expr) -> bool:
