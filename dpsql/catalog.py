@@ -11,7 +11,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -252,6 +252,21 @@ class Catalog:
 
     def table(self, name: str) -> Table | None:
         return self.tables.get(fold(name))
+
+    def limited(self, max_rows: int | None, max_groups: int | None) -> Catalog:
+        """The same with the caller's limits in place of the policy's. They set what is kept and the noise, as the policy's do."""
+        if max_rows is None and max_groups is None:
+            return self
+        for name, given in (("max_rows_contributed", max_rows), ("max_groups_contributed", max_groups)):
+            if given is not None and (isinstance(given, bool) or not isinstance(given, int) or not 0 < given < 2**31):
+                raise Refused("limit_invalid", f"{name} must be a whole number from 1 to 2147483647", "Pass 8.")
+        defaults, tables = self.policy.defaults, self.tables
+        if max_groups is not None:
+            defaults = replace(defaults, max_groups_contributed=max_groups)
+        if max_rows is not None:
+            defaults = replace(defaults, max_rows_contributed=max_rows)
+            tables = {name: replace(table, max_rows_contributed=max_rows) for name, table in tables.items()}
+        return replace(self, policy=replace(self.policy, defaults=defaults), tables=tables)
 
 
 # What tables that `prepare` wrote have besides: each row's person, a number for her, and how many rows she has in the table.

@@ -11,8 +11,9 @@ what is not local. A node without a person is then public.
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, assert_never
@@ -119,6 +120,9 @@ class Project:
         return f"person:{self.alias}"
 
 
+Order = tuple[tuple[Expr, bool, bool], ...]  # descending, NULLs first
+
+
 @dataclass(frozen=True)
 class Measure:
     """An aggregate below the noise: a function of the bag of a person's rows, on integers or without arithmetic."""
@@ -128,6 +132,7 @@ class Measure:
     distinct: bool
     filter: Expr | None
     facts: Facts
+    order: Order = ()  # of the rows of which the first or the last is taken; all columns follow
 
 
 @dataclass(frozen=True)
@@ -152,8 +157,8 @@ class Over:
     function: str
     arguments: tuple[Expr, ...]
     partition: tuple[Expr, ...]
-    order: tuple[tuple[Expr, bool, bool], ...]  # descending, NULLs first
-    frame: tuple[str, str] | None
+    order: Order
+    frame: tuple[str, str, str] | None  # ROWS or RANGE, and its ends
     facts: Facts
 
 
@@ -185,7 +190,8 @@ class Stack:
 
 @dataclass(frozen=True)
 class Unnest:
-    """Each row once for each element of a list that is a total expression of it, with the element; else not at all.
+    """Each row once for each element of a list that is a total expression of it, with the element; else not at all, or once
+    with NULL if it is to `stay`.
 
     Local: it looks at one row at a time.
     """
@@ -193,6 +199,7 @@ class Unnest:
     source: Relation
     list: Expr
     column: str
+    stay: bool = False
 
 
 Relation = Scan | Owned | Values | Join | Filter | Project | Group | Windowed | Stack | Unnest
@@ -440,7 +447,8 @@ def select(relation: Relation) -> exp.Query:
         case Group(source, keys, measures, person):
             by = [steady(total(key), key.facts.type) for _, key in keys]
             shown = [key.as_(word, quoted=True, copy=False) for key, (word, _) in zip(by, keys, strict=True)]
-            shown += [measured(measure).as_(word, quoted=True, copy=False) for word, measure in measures]
+            every = columns(source)
+            shown += [measured(measure, every).as_(word, quoted=True, copy=False) for word, measure in measures]
             if person is not None:
                 shown, by = [name(person), *shown], [name(person), *by]
             query = exp.select(*shown, copy=False).from_(inside(source, "s"), copy=False)
@@ -454,8 +462,13 @@ def select(relation: Relation) -> exp.Query:
             combine = {"intersect": exp.intersect, "except": exp.except_}.get(kind, exp.union)
             stacked = combine(*sides, distinct=kind != "union all")
             return exp.select("*", copy=False).from_(stacked.subquery(identifier("u"), copy=False), copy=False)
-        case Unnest(source, list_, column):
-            each = exp.Anonymous(this="unnest", expressions=[total(list_)]).as_(column, quoted=True, copy=False)
+        case Unnest(source, list_, column, stay):
+            elements = total(list_)
+            if stay:
+                length = exp.Anonymous(this="array_length", expressions=[elements.copy()])
+                some = exp.GT(this=length, expression=exp.Literal.number(0))
+                elements = exp.Case(ifs=[exp.If(this=some, true=elements)], default=exp.Array(expressions=[exp.Null()]))
+            each = exp.Anonymous(this="unnest", expressions=[elements]).as_(column, quoted=True, copy=False)
             return exp.select("*", each, copy=False).from_(inside(source, "s"), copy=False)
         case _:
             assert_never(relation)
@@ -495,17 +508,22 @@ def steadied(side: Project) -> exp.Query:
 
 # --- measures: aggregates of one person's rows ------------------------------------------------------------------------
 
-STEPS = 2**30  # of a DOUBLE from the low end of its range to the high end
+STEPS = 2**62  # of a DOUBLE from zero to the next power of two above its range
 MANY = Fraction(2**63)  # more rows than anyone has
-MEASURES = ("count", "sum", "avg", "min", "max", "bool_and", "bool_or")
+COUNTED = Fraction(2**53)  # and so are these (`limit` takes 2^50): twice a count is a BIGINT as well
+SPREADS = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
+MEASURES = ("count", "sum", "avg", "min", "max", "bool_and", "bool_or", *SPREADS)
+FEW = 2**31  # rows and steps of a variance: the squares of so many numbers of this size add up to 2^124 at the most
 
 
-def measure(function: str, argument: Expr | None, distinct: bool = False, where: Expr | None = None) -> Measure:
+def measure(
+    function: str, argument: Expr | None, distinct: bool = False, where: Expr | None = None, order: Order = ()
+) -> Measure:
     """Type and range of an aggregate below the noise; what would depend on order, or could overflow, is refused."""
-    facts = argument.facts if argument is not None else None
     if function == "count":
-        return Measure(function, argument, distinct, where, Facts(BIGINT, False, (Fraction(0), MANY - 1)))
-    assert facts is not None
+        return Measure(function, argument, distinct, where, Facts(BIGINT, False, (Fraction(0), COUNTED)))
+    assert argument is not None
+    facts = argument.facts
     if distinct and function not in ("min", "max"):
         raise Refused(
             "not_supported", f"{function}(DISTINCT x) of one person is not supported", "Use count(DISTINCT x)."
@@ -520,6 +538,10 @@ def measure(function: str, argument: Expr | None, distinct: bool = False, where:
         return Measure(
             function, argument, False, where, Facts(facts.type, True, facts.range, facts.declared, facts.size)
         )
+    if function in ("first", "last"):
+        if facts.type.kind in ("OTHER", "NULL"):
+            raise mismatch(function, [facts])
+        return Measure(function, argument, False, where, kept(facts), order)
     if not facts.type.numeric:
         raise mismatch(function, [facts])
     if facts.range is None:
@@ -529,11 +551,16 @@ def measure(function: str, argument: Expr | None, distinct: bool = False, where:
             "Bound it: least(greatest(x, LOW), HIGH).",
         )
     if facts.type == DOUBLE:
-        width = facts.range[1] - facts.range[0]
-        if max(map(abs, facts.range)) > 10**200 or 0 < width < Fraction(1, 10**200):
+        most = max(map(abs, facts.range))
+        if most > 10**200 or 0 < most < Fraction(1, 10**200):
             raise Refused(
                 "may_overflow", "a sum of these numbers may leave the range of DOUBLE", "Bound it, or scale it."
             )
+    if function in SPREADS:
+        on_steps(argument, facts)
+        width = facts.range[1] - facts.range[0]
+        most = width if function.startswith("stddev") else width * width
+        return Measure(function, argument, False, where, Facts(DOUBLE, True, (Fraction(0), most), facts.declared))
     if function == "avg":
         counted(facts)
         return Measure(function, argument, False, where, Facts(DOUBLE, True, facts.range, facts.declared))
@@ -542,9 +569,14 @@ def measure(function: str, argument: Expr | None, distinct: bool = False, where:
         return Measure(
             function, argument, False, where, Facts(DOUBLE, True, (min(low, Fraction(0)), max(high, Fraction(0))))
         )
-    most = counted(facts) * MANY
+    largest = counted(facts) * MANY
     type_ = Type(f"DECIMAL(38,{facts.type.scale})") if facts.type.scale else HUGEINT
-    return Measure(function, argument, False, where, Facts(type_, True, (-most, most), size=most))
+    return Measure(function, argument, False, where, Facts(type_, True, (-largest, largest), size=largest))
+
+
+def kept(facts: Facts) -> Facts:
+    """What is known of a value that is taken from one of several rows, or from none."""
+    return replace(facts, nullable=True, constant=None, stored=False)
 
 
 def counted(facts: Facts) -> Fraction:
@@ -562,19 +594,25 @@ def counted(facts: Facts) -> Fraction:
     return most
 
 
-def measured(measure: Measure) -> exp.Expr:
+def measured(measure: Measure, every: dict[str, Type]) -> exp.Expr:
     """SQL for a measure: it is the same for any order of rows, and for any way in which the engine splits them.
 
     Integers and decimals are added up as integers of at most 2^63 each: 2^63 of them make 2^126, which has 38 digits.
-    Doubles are first put on a grid of integers over their range. Extremes and counts of distinct values take one
+    Doubles are first put on a grid of integers up to 2^62. Of a first or last row there is but one, but for rows that are equal
+    in all columns. Extremes and counts of distinct values take one
     representation of each value.
     """
     argument = measure.argument
     if argument is None:
         return exp.Count(this=exp.Star() if measure.filter is None else chosen(exp.Literal.number(1), measure.filter))
     type_ = argument.facts.type
-    value = steady(total(argument), type_)
+    value = steady(total(argument), type_) if type_.kind != "LIST" else total(argument)
     match measure.function:
+        case "first" | "last":
+            terms = [*ordered(measure.order), *ties(every)]
+            first = exp.Anonymous(this=measure.function, expressions=[exp.Order(this=value, expressions=terms)])
+            where = None if measure.filter is None else exp.Where(this=total(measure.filter))
+            return first if where is None else exp.Filter(this=first, expression=where)
         case "count" if measure.distinct:
             return exp.Count(this=exp.Distinct(expressions=[chosen(value, measure.filter)]))
         case "count":
@@ -583,81 +621,156 @@ def measured(measure: Measure) -> exp.Expr:
             return (exp.Min if measure.function == "min" else exp.Max)(this=chosen(value, measure.filter))
         case "bool_and" | "bool_or":
             return exp.Anonymous(this=measure.function, expressions=[chosen(value, measure.filter)])
-    number, back = on_grid(argument)
-    number = chosen(number, measure.filter)
-    summed, count = exp.Sum(this=number), exp.Count(this=number.copy())
-    if measure.function == "avg":
-        whole = written(summed, DOUBLE)
-        return paren(
-            exp.Div(
-                this=back(whole, written(count, DOUBLE)),
-                expression=written(count.copy(), DOUBLE),
-                typed=False,
-                safe=False,
-            )
-        )
-    return (
-        back(written(summed, DOUBLE), written(count, DOUBLE))
-        if type_ == DOUBLE
-        else written(summed, measure.facts.type)
+    if measure.function in SPREADS:
+        return spread(measure.function, argument, measure.filter)
+    return added_up(measure.function, argument, measure.facts.type, measure.filter)
+
+
+def added_up(
+    function: str,
+    argument: Expr,
+    type_: Type,
+    where: Expr | None = None,
+    apply: Callable[[exp.Expr], exp.Expr] = lambda function: function,
+) -> exp.Expr:
+    """sum or avg of exact numbers: the values, or their places on a grid.
+
+    What the grid has rounded off must not show where a sum is compared with the values themselves: it is put between the ends
+    that n values from their least to their greatest can have. Of one or two values, or of equal ones, that is the sum.
+    """
+    number, step = on_grid(argument)
+    number = chosen(number, where)
+    summed, count = apply(exp.Sum(this=number)), written(apply(exp.Count(this=number.copy())), DOUBLE)
+    if step is None:
+        return written(summed, type_) if function == "sum" else quotient(written(summed, DOUBLE), count)
+    value, zero = total(argument), literal(0, DOUBLE)
+    nan = exp.Anonymous(this="isnan", expressions=[value.copy()])
+    arms = [(nan, exp.Null()), (exp.EQ(this=value.copy(), expression=zero), zero.copy())]
+    cell = chosen(exp.Case(ifs=[exp.If(this=test, true=one) for test, one in arms], default=value), where)
+    low, high = apply(exp.Min(this=cell)), apply(exp.Max(this=cell.copy()))
+    rest = paren(exp.Sub(this=count.copy(), expression=literal(1, DOUBLE)))
+    ends = [
+        exp.Add(this=one.copy(), expression=exp.Mul(this=rest.copy(), expression=other.copy()))
+        for one, other in ((high, low), (low, high))
+    ]
+    result = between(exp.Mul(this=written(summed, DOUBLE), expression=literal(step, DOUBLE)), ends[0], ends[1])
+    return result if function == "sum" else between(quotient(result, count.copy()), low.copy(), high.copy())
+
+
+def spread(
+    function: str,
+    argument: Expr,
+    where: Expr | None = None,
+    apply: Callable[[exp.Expr], exp.Expr] = lambda function: function,
+) -> exp.Expr:
+    """Variances and deviations from integers that are exact: n * sum(x * x) - sum(x) * sum(x) of up to 2^31 rows."""
+    number, step = on_steps(argument, argument.facts)
+    number = chosen(number, where)
+    count = written(apply(exp.Count(this=number)), HUGEINT)
+    summed = apply(exp.Sum(this=number.copy()))
+    squares = apply(exp.Sum(this=exp.Mul(this=paren(number.copy()), expression=paren(number.copy()))))
+    over = exp.Sub(
+        this=exp.Mul(this=count, expression=squares), expression=exp.Mul(this=summed, expression=summed.copy())
     )
+    least = 2 if function.endswith("samp") else 1
+    rows = paren(exp.Sub(this=count.copy(), expression=exp.Literal.number(least - 1)))
+    under = written(paren(exp.Mul(this=count.copy(), expression=rows)), DOUBLE)
+    result: exp.Expr = exp.Mul(this=quotient(written(paren(over), DOUBLE), under), expression=literal(step**2, DOUBLE))
+    result = exp.Sqrt(this=result) if function.startswith("stddev") else result
+    few = exp.Between(this=count.copy(), low=exp.Literal.number(least), high=exp.Literal.number(FEW))
+    return exp.Case(ifs=[exp.If(this=few, true=result)])
+
+
+def on_steps(argument: Expr, facts: Facts) -> tuple[exp.Expr, Fraction]:
+    """A row's value as a whole number of at most 2^31 steps, and their length."""
+    assert facts.range is not None
+    if facts.type == DOUBLE:
+        number, length = on_grid(argument, FEW)
+        assert length is not None
+        return number, length
+    if max(map(abs, facts.range)) * 10**facts.type.scale > FEW:
+        raise Refused(
+            "may_overflow",
+            "the squares of these numbers may not fit into any exact type",
+            "Bound it: least(greatest(x, LOW), HIGH).",
+        )
+    step = Fraction(1, 10**facts.type.scale)
+    if facts.type.scale:
+        scaled = exp.Mul(this=cast(total(argument), facts.type, DOUBLE), expression=literal(1 / step, DOUBLE))
+        return written(exp.Round(this=scaled), BIGINT), step
+    return cast(total(argument), facts.type, BIGINT), step
+
+
+def quotient(summed: exp.Expr, count: exp.Expr) -> exp.Expr:
+    return paren(exp.Div(this=summed, expression=count, typed=False, safe=False))
+
+
+def between(value: exp.Expr, low: exp.Expr, high: exp.Expr) -> exp.Expr:
+    """A value between two ends; NULL if all are, as they are of no values."""
+    above = exp.Anonymous(this="greatest", expressions=[value, low])
+    return exp.Anonymous(this="least", expressions=[above, high])
 
 
 def chosen(value: exp.Expr, where: Expr | None) -> exp.Expr:
     return value if where is None else exp.Case(ifs=[exp.If(this=total(where), true=value)])
 
 
-def on_grid(argument: Expr) -> tuple[exp.Expr, Callable[[exp.Expr, exp.Expr], exp.Expr]]:
-    """A row's value as an exact number to add up, and how sum and count, as doubles, give the sum of the values."""
+def on_grid(argument: Expr, steps: int = STEPS) -> tuple[exp.Expr, Fraction | None]:
+    """A row's value as an exact number to add up: itself, or a DOUBLE's place on a grid and the length of its steps.
+
+    The steps are a power of two, so whole numbers and all others that are not a thousand times smaller than the largest
+    keep all their bits.
+    """
     facts = argument.facts
     assert facts.range is not None
     if facts.type != DOUBLE:
         narrow = Type(f"DECIMAL(18,{facts.type.scale})") if facts.type.scale else BIGINT
-        return cast(total(argument), facts.type, narrow), lambda summed, _: summed
-    low, high = facts.range
-    step = (high - low) / STEPS or Fraction(1)
-    value = total(argument)
-    distance = paren(exp.Sub(this=value.copy(), expression=literal(low, DOUBLE)))
-    place = exp.Round(this=exp.Div(this=distance, expression=literal(step, DOUBLE), typed=False, safe=False))
+        return cast(total(argument), facts.type, narrow), None
+    most = max(Fraction(1, 10**200), *map(abs, facts.range))
+    step = Fraction(2) ** (math.frexp(float(most))[1] + 1 - steps.bit_length())
+    value, ends = total(argument), [exp.Literal.number(str(steps)), exp.Literal.number(str(-steps))]
+    place = exp.Round(this=exp.Div(this=value.copy(), expression=literal(step, DOUBLE), typed=False, safe=False))
     arms = [
         (exp.Is(this=value.copy(), expression=exp.Null()), exp.Null()),
         (exp.Anonymous(this="isnan", expressions=[value.copy()]), exp.Null()),
-        (
-            exp.Between(this=place, low=exp.Literal.number(0), high=exp.Literal.number(STEPS)),
-            written(place.copy(), BIGINT),
-        ),
-        (exp.GT(this=place.copy(), expression=exp.Literal.number(STEPS)), exp.Literal.number(STEPS)),
+        (exp.Between(this=place, low=ends[1], high=ends[0]), written(place.copy(), BIGINT)),
+        (exp.GT(this=place.copy(), expression=ends[0].copy()), ends[0].copy()),
     ]
-    number = exp.Case(ifs=[exp.If(this=test, true=one) for test, one in arms], default=exp.Literal.number(0))
-
-    def back(summed: exp.Expr, count: exp.Expr) -> exp.Expr:
-        scaled = exp.Mul(this=summed, expression=literal(step, DOUBLE))
-        return paren(exp.Add(this=scaled, expression=exp.Mul(this=count, expression=literal(low, DOUBLE))))
-
-    return number, back
+    return exp.Case(ifs=[exp.If(this=test, true=one) for test, one in arms], default=ends[1].copy()), step
 
 
 # --- windows over one person's rows -----------------------------------------------------------------------------------
 
-RANKS = ("rank", "dense_rank")  # equal rows get the same, so they need no further order
-PLACES = ("row_number", "lag", "lead", "first_value", "last_value")
+RANKS = ("rank", "dense_rank", "percent_rank", "cume_dist")  # equal rows get the same, so they need no further order
+PLACES = ("row_number", "lag", "lead", "first_value", "last_value", "nth_value", "ntile")
+
+
+def ordered(order: Order) -> list[exp.Expr]:
+    return [
+        exp.Ordered(this=steady(total(e), e.facts.type), desc=descending, nulls_first=first)
+        for e, descending, first in order
+    ]
+
+
+def ties(every: dict[str, Type]) -> list[exp.Expr]:
+    """All columns: rows that are still equal are equal in everything. The text of a double tells 0.0 from -0.0, which compare
+    as equal."""
+    cells = (written(name(c), VARCHAR) if DOUBLE in (t, t.element) else name(c) for c, t in every.items())
+    return [exp.Ordered(this=cell, desc=False, nulls_first=False) for cell in cells]
 
 
 def windowed(over: Over, person: str | None, every: dict[str, Type]) -> exp.Expr:
     """SQL for a window function; see `Windowed` for why it does not depend on the engine's order."""
     by = [*([name(person)] if person is not None else []), *(steady(total(e), e.facts.type) for e in over.partition)]
-    order = [
-        exp.Ordered(this=steady(total(e), e.facts.type), desc=descending, nulls_first=first)
-        for e, descending, first in over.order
-    ]
-    if over.function in PLACES or over.frame is not None:
-        # The text of a double tells 0.0 from -0.0, which compare as equal.
-        ties = (written(name(c), VARCHAR) if DOUBLE in (t, t.element) else name(c) for c, t in every.items())
-        order += [exp.Ordered(this=tie, desc=False, nulls_first=False) for tie in ties]
+    order = ordered(over.order)
     spec = None
+    if over.function in PLACES or (
+        over.frame is not None and over.frame[0] == "ROWS"
+    ):  # a RANGE ends with all equal rows
+        order += ties(every)
     if over.frame is not None:
-        start, end = (bound.rsplit(" ", 1) for bound in over.frame)
-        spec = exp.WindowSpec(kind="ROWS", start=start[0], start_side=start[1], end=end[0], end_side=end[1])
+        start, end = (bound.rsplit(" ", 1) for bound in over.frame[1:])
+        spec = exp.WindowSpec(kind=over.frame[0], start=start[0], start_side=start[1], end=end[0], end_side=end[1])
     window = exp.Window(partition_by=by, order=exp.Order(expressions=order) if order else None, spec=spec)
 
     def apply(function: exp.Expr) -> exp.Expr:
@@ -675,14 +788,8 @@ def windowed(over: Over, person: str | None, every: dict[str, Type]) -> exp.Expr
             return apply((exp.Min if over.function == "min" else exp.Max)(this=value))
         case "sum" | "avg":
             (argument,) = over.arguments
-            number, back = on_grid(argument)
-            summed, count = apply(exp.Sum(this=number)), written(apply(exp.Count(this=number.copy())), DOUBLE)
-            if over.function == "avg":
-                return paren(
-                    exp.Div(this=back(written(summed, DOUBLE), count), expression=count.copy(), typed=False, safe=False)
-                )
-            if argument.facts.type == DOUBLE:
-                return back(written(summed, DOUBLE), count)
-            return written(summed, over.facts.type)
+            return added_up(over.function, argument, over.facts.type, apply=apply)
+        case "var_pop" | "var_samp" | "stddev_pop" | "stddev_samp":
+            return spread(over.function, over.arguments[0], apply=apply)
         case _:
             return apply(exp.Anonymous(this=over.function, expressions=arguments))

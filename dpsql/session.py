@@ -156,7 +156,7 @@ class Session:
             self._texts = snapshot.texts(schemas)
             if snapshot.schemas(catalog.policy.tables) != schemas:
                 raise Refused("schema_changed", "a table of the policy has changed meanwhile", "Connect again.")
-        self._plans: dict[tuple[str, float | None, float | None], Plan | Program] = {}
+        self._plans: dict[tuple[str | float | None, ...], Plan | Program] = {}
         self._shadow = Shadow(schemas)
         self._confirmed: set[tuple[str, ...]] = set()
         self._ledger, self._analyst = ledger, analyst
@@ -173,11 +173,14 @@ class Session:
         delta: float | None = None,
         query_id: str | None = None,
         weights: Sequence[float] | None = None,
+        max_rows_contributed: int | None = None,
+        max_groups_contributed: int | None = None,
     ) -> Answer:
         """Answer a query, and charge for it. `parameters` are a list for `?` and `$1`, or a dict for `$name`.
 
         A query with a `query_id` is charged once: asked again, it has the same answer, which the ledger keeps. `weights` are
         for a statement of several releases, one for each in the order of EXPLAIN: the parts of the budget that they get.
+        `max_rows_contributed` and `max_groups_contributed` stand in place of the policy's: what one person may add.
 
         Needs:   nothing: query, parameters, epsilon and delta are hostile
         Gives:   an answer whose loss was durable before any row was read; or an error, charged if data was touched
@@ -190,10 +193,11 @@ class Session:
         """
         if not isinstance(query, str):
             raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
+        limits = (max_rows_contributed, max_groups_contributed)
         if command := COMMAND.match(query):
-            return self._told(command, query, parameters, epsilon, delta, weights)
+            return self._told(command, query, parameters, epsilon, delta, weights, limits)
         self._may("ask")
-        plan = self._plan(query, epsilon, delta, parameters, weights)
+        plan = self._plan(query, epsilon, delta, parameters, weights, limits)
         mark = fingerprint(plan, query_id) if query_id is not None else ""
         if query_id is not None and (known := self._answered(plan, query, query_id, mark)):
             return known
@@ -330,11 +334,14 @@ class Session:
         epsilon: float | None = None,
         delta: float | None = None,
         weights: Sequence[float] | None = None,
+        max_rows_contributed: int | None = None,
+        max_groups_contributed: int | None = None,
     ) -> Answer:
         """The same on synthetic rows made from the policy: no charge, no real data. The notes say so."""
+        limits = (max_rows_contributed, max_groups_contributed)
         if command := COMMAND.match(query):
-            return self._told(command, query, parameters, epsilon, delta, weights)
-        plan = self._plan(query, epsilon, delta, parameters, weights)
+            return self._told(command, query, parameters, epsilon, delta, weights, limits)
+        plan = self._plan(query, epsilon, delta, parameters, weights, limits)
         if self._stage is None:
             twin = self._shadow.twin()
             fill(twin, self._catalog)
@@ -386,10 +393,20 @@ class Session:
         epsilon: float | None,
         delta: float | None,
         weights: Sequence[float] | None,
+        limits: tuple[int | None, int | None],
     ) -> Answer:
         """EXPLAIN PRIVACY and SHOW BUDGET as answers: free, and read off public facts."""
         if command["explain"]:
-            explained = self.explain(query, parameters, epsilon=epsilon, delta=delta, weights=weights)
+            rows_, groups = limits
+            explained = self.explain(
+                query,
+                parameters,
+                epsilon=epsilon,
+                delta=delta,
+                weights=weights,
+                max_rows_contributed=rows_,
+                max_groups_contributed=groups,
+            )
             return self._finisher().tell(("explain",), [(line,) for line in str(explained).splitlines()], self._free())
         bind({}, parameters)
         budget = self.budget
@@ -412,12 +429,15 @@ class Session:
         epsilon: float | None = None,
         delta: float | None = None,
         weights: Sequence[float] | None = None,
+        max_rows_contributed: int | None = None,
+        max_groups_contributed: int | None = None,
     ) -> Explanation:
         """What would run, with which noise and error, at what cost. Touches no data and costs nothing."""
         if not isinstance(query, str):
             raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
         text = re.sub(r"^\s*EXPLAIN\s+PRIVACY\s+", "", query, flags=re.IGNORECASE)
-        plan = self._plan(text, epsilon, delta, parameters, weights)
+        limits = (max_rows_contributed, max_groups_contributed)
+        plan = self._plan(text, epsilon, delta, parameters, weights, limits)
         budget = self._catalog.policy.budget
         room = min(self._ledger.balance(who).room(plan.charge) for who in (None, self._analyst))
         return Explanation(plan, self._loss(plan), self.budget.left, room, budget.delta)
@@ -440,14 +460,17 @@ class Session:
         delta: float | None,
         parameters: object = None,
         weights: Sequence[float] | None = None,
+        limits: tuple[int | None, int | None] = (None, None),
     ) -> Plan | Program:
         plain = parameters is None and weights is None and {type(epsilon), type(delta)} <= {float, int, type(None)}
-        asked = (query, epsilon, delta) if plain else None
+        plain = plain and {*map(type, limits)} <= {int, type(None)}
+        asked = (query, epsilon, delta, *limits) if plain else None
         if asked is not None and asked in self._plans:  # compiling is a pure function of these
             return self._plans[asked]
         policy = self._catalog.policy
         epsilon_, delta_ = privacy(policy, epsilon, delta, policy.max_epsilon(self._analyst))
-        plan = compiler.compile(query, self._catalog, epsilon_, delta_, parameters, shares(weights))
+        catalog = self._catalog.limited(*limits)
+        plan = compiler.compile(query, catalog, epsilon_, delta_, parameters, shares(weights))
         second_opinion(query)
         self._confirm(plan)
         if asked is not None:

@@ -185,6 +185,8 @@ def test_sql_as_markdown(shop: Path) -> None:
 def test_explain_and_budget_are_free(shop: Path) -> None:
     explained = good(shop, "explain", "shop.duckdb", QUERY, "--epsilon", "0.25")
     assert "epsilon 0.25" in explained
+    assert "17 rows" in good(shop, "explain", "shop.duckdb", QUERY, "--max-rows", "17", "--max-groups", "3")
+    assert "17 rows" in good(shop, "sql", "shop.duckdb", QUERY, "--max-rows", "17", "--rehearse", "--json")
     assert re.search(r"error +visits: ± [\d.]+", explained)
     assert '"main"."visits"' in explained
     first = good(shop, "budget", "shop.duckdb")
@@ -252,6 +254,7 @@ def test_usage_errors_are_2(shop: Path, arguments: list[str]) -> None:
         (["sql", "shop.duckdb", "SELECT * FROM visits"], "select_star"),
         (["explain", "shop.duckdb", "SELECT spend, count(*) FROM visits GROUP BY spend"], "delta_missing"),
         (["sql", "shop.duckdb", QUERY, "--epsilon", "nan"], "epsilon_invalid"),
+        (["sql", "shop.duckdb", QUERY, "--max-rows", "0"], "limit_invalid"),
         (["sql", "shop.duckdb", QUERY, "--policy", "missing.toml"], "policy_unreadable"),
         (["sql", "shop.duckdb", QUERY, "--ledger", "missing/x.ledger"], "ledger_unavailable"),
         (["sql", "missing.duckdb", QUERY, "--policy", "shop.policy.toml"], "database_missing"),

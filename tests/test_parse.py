@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import cProfile
+import re
 from fractions import Fraction
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 from test_lemmas import catalog
 
+import dpsql
 from dpsql.compile import compile
 from dpsql.errors import Refused
 from dpsql.passes.parse import MAX_BYTES, MAX_DEPTH, MAX_TOKENS, Parsed, parse
@@ -28,9 +31,9 @@ WORDS = [
 ]  # fmt: skip
 
 
-def attempt(text: str) -> bool:
+def attempt(text: str, name: str = "shop") -> bool:
     try:
-        compile(text, catalog("gdp"), Fraction(1), Fraction(1, 10**8))
+        compile(text, catalog("gdp", name), Fraction(1), Fraction(1, 10**8))
     except Refused as refusal:
         assert refusal.code and refusal.message
         assert refusal.position is None or 0 <= refusal.position <= len(text)
@@ -45,12 +48,24 @@ def test_any_words(text: str) -> None:
 
 
 @settings(max_examples=1500, deadline=None)
-@given(st.sampled_from([one.query for one in spec.every("shop")]), st.data())
-def test_any_edit(query: str, data: st.DataObject) -> None:
+@given(st.sampled_from(spec.every()), st.data())
+def test_any_edit(one: spec.Spec, data: st.DataObject) -> None:
     """A piece of a spec query replaced by something else."""
+    query = one.query
     start = data.draw(st.integers(0, len(query)))
     end = data.draw(st.integers(start, min(len(query), start + 12)))
-    attempt(query[:start] + data.draw(st.sampled_from([*WORDS, "", " "])) + query[end:])
+    attempt(query[:start] + data.draw(st.sampled_from([*WORDS, "", " "])) + query[end:], one.database.name)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.sampled_from(spec.every()), st.data())
+def test_any_word_left_out(one: spec.Spec, data: st.DataObject) -> None:
+    """Words of a spec query left out, doubled or exchanged."""
+    words = re.findall(r"\w+|'[^']*'|\s+|.", one.query)
+    for _ in range(data.draw(st.integers(1, 3))):
+        i, j = (data.draw(st.integers(0, len(words) - 1)) for _ in range(2))
+        words[i] = data.draw(st.sampled_from(["", words[i] + " " + words[i], words[j]]))
+    attempt("".join(words), one.database.name)
 
 
 @settings(max_examples=500, deadline=None)
@@ -85,6 +100,8 @@ def test_no_argument_is_dropped(one: spec.Spec) -> None:
                 "is_string",
             ):
                 continue
+            if isinstance(node, exp.Union) and argument == "by_name":  # the same where the names are in order
+                continue
             for value in (True, exp.Literal.string("x"), [exp.Literal.number(3)], exp.to_identifier("x")):
                 copy = tree.copy()
                 list(copy.walk())[index].set(argument, value)
@@ -104,6 +121,15 @@ def test_no_argument_is_dropped(one: spec.Spec) -> None:
         ("SELECT count(*) FROM customer WHERE " + "age = 1 OR " * 2000 + "true", "too_long"),
         ("SELECT count(*) FROM customer -- " + "x" * MAX_BYTES, "too_long"),
         ("SELECT count(*) FROM customer WHERE " + "(7 % " * 60 + "age" + ")" * 60 + " > 0", "too_deep"),
+        ("SELECT segment, count(*) FROM customer GROUP BY ORDER BY segment", "syntax"),
+        (
+            "SELECT count(*) FROM customer WHERE id IN (SELECT customer FROM orders GROUP BY HAVING count(*) > 1)",
+            "syntax",
+        ),
+        ("SELECT count(*) FROM (SELECT sum(age) OVER (PARTITION BY ORDER BY age) FROM customer)", "syntax"),
+        ("SELECT count(*) FROM customer GROUP BY", "syntax"),
+        ("SELECT segment, count(*) FROM customer GROUP BY DISTINCT ORDER BY segment", "syntax"),
+        ("SELECT count(*) FROM " + "(SELECT * FROM " * 95 + "customer" + ")" * 95, "too_many_tables"),
         ("", "one_statement"),
         (";", "one_statement"),
         ("SELECT count(*) FROM customer; DROP TABLE customer", "one_statement"),
@@ -113,6 +139,25 @@ def test_size(text: str, code: str) -> None:
     with pytest.raises(Refused) as refusal:
         compile(text, catalog("gdp"), Fraction(1), Fraction(1, 10**8))
     assert refusal.value.code == code
+
+
+def test_too_many_operators_for_the_engine(clean: dpsql.Session) -> None:
+    with pytest.raises(Refused) as refusal:
+        clean.explain("SELECT count(*) FROM customer WHERE age > " + " + ".join(["1"] * 2_400))
+    assert refusal.value.code == "too_deep"
+
+
+def test_planning_grows_with_the_query() -> None:
+    """Four times as many aggregates take about four times as many calls, counted and not timed."""
+
+    def calls(many: int) -> int:
+        counted = cProfile.Profile()
+        text = "SELECT " + ", ".join(f"sum(age + {i})" for i in range(many)) + " FROM customer"
+        counted.runcall(lambda: compile(text, catalog("gdp"), Fraction(1), Fraction(1, 10**8)).parts[0].inner)
+        return sum(entry.callcount for entry in counted.getstats())
+
+    calls(2)
+    assert calls(80) < 5 * calls(20)
 
 
 def test_long_but_allowed() -> None:

@@ -13,6 +13,7 @@ import pytest
 import shop
 
 import dpsql
+from dpsql.plan import Plan
 
 GROUPED = "SELECT segment, count(*) AS n, avg(age) AS age FROM customer GROUP BY segment"
 
@@ -340,3 +341,30 @@ def test_every_ledger_answers(accounting: str, neighbours: str) -> None:
     budget = db.budget
     assert budget.spent.currency == currency and 20 < budget.spent.epsilon < 60
     assert budget.total.epsilon == pytest.approx(100.0, rel=1e-6)
+
+
+def test_limits_of_the_caller(db: dpsql.Session) -> None:
+    """They stand in place of the policy's, in the exact query and in the noise; the same number is the same plan."""
+    query, keyed = "SELECT count(*) FROM orders", "SELECT country, count(*) FROM orders GROUP BY country"
+    usual, wide = db.explain(query), db.explain(query, max_rows_contributed=50)
+    assert isinstance(usual.plan, Plan) and isinstance(wide.plan, Plan)
+    weight = usual.plan.summands[0].weight
+    assert wide.plan.mechanisms[0].sensitivity == 50 * weight != usual.plan.mechanisms[0].sensitivity
+    assert "50 rows" in str(wide) and wide.plan.inner != usual.plan.inner
+    assert wide.plan.charge.amount == pytest.approx(usual.plan.charge.amount)
+    again = db.explain(query, max_rows_contributed=int(usual.plan.mechanisms[0].sensitivity / weight))
+    assert again.plan == usual.plan
+    few = db.explain(keyed, max_groups_contributed=2)
+    assert isinstance(few.plan, Plan) and few.plan.threshold is not None and few.plan.threshold.keys == 2
+    assert str(db.explain(keyed)) != str(few)
+    assert "50 rows" in "".join(str(row) for row in db.sql(f"EXPLAIN PRIVACY {query}", max_rows_contributed=50))
+    assert "50 rows" in " ".join(db.rehearse(query, max_rows_contributed=50).notes)
+    first = db.sql(query, query_id="a", max_rows_contributed=50)
+    assert list(db.sql(query, query_id="a", max_rows_contributed=50)) == list(first)
+    with pytest.raises(dpsql.Refused):  # the id stands for another question
+        db.sql(query, query_id="a", max_rows_contributed=51)
+    for wrong in (0, -1, 2**31, 1.5, True, "8"):
+        for word in ("max_rows_contributed", "max_groups_contributed"):
+            with pytest.raises(dpsql.Refused) as refusal:
+                db.explain(query, **{word: wrong})  # type: ignore[arg-type]
+            assert refusal.value.code == "limit_invalid"

@@ -40,7 +40,7 @@ SETTINGS = {
 }
 # Every function and every operator that the generated SQL may call, as DuckDB's own parser names them.
 OPERATORS = "+ - * / // % & | || ~~ ~~* like_escape ilike_escape list_sort list_aggregate".split()  # noqa: SIM905
-AGGREGATION = ">> count_star count sum min max sqrt isnan hash row_number strlen unnest range list_value log2 pow bool_and bool_or rank dense_rank lag lead first_value last_value".split()  # noqa: SIM905
+AGGREGATION = ">> count_star count sum min max sqrt isnan hash row_number strlen unnest range list_value log2 pow bool_and bool_or rank dense_rank lag lead first_value last_value first last nth_value ntile percent_rank cume_dist".split()  # noqa: SIM905
 CALLS = frozenset([*OPERATORS, *AGGREGATION, *(row.name for row in NAMES.values())])
 STEPS = frozenset(  # some have the number of their block behind them
     "rows grid pairs ranked kept norms guesses roots limited claims placed claimed values added persons "  # noqa: SIM905
@@ -310,6 +310,8 @@ def reads(text: str) -> dict[str, Any]:
 def second_opinion(text: str) -> None:
     """Refuse what DuckDB would not read as one SELECT: then our parser has read something else into it."""
     tree = reads(text)
+    if "expression depth" in str(tree.get("error_message")):  # its own limit, and a constant text
+        raise Refused("too_deep", "the query is nested too deep for the engine", "Use fewer operators in one place.")
     if tree.get("error") or len(tree["statements"]) != 1:
         raise Refused("syntax", "DuckDB would not accept this query", "Check the spelling and the brackets.")
     if any(node.get("export_state") for node in nodes(tree)):

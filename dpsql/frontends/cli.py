@@ -67,6 +67,8 @@ class Weights(click.ParamType[list[float]]):
 
 def privacy(command: F) -> F:
     for option in (
+        click.option("--max-groups", type=int, help="Of one person's groups so many count. [default: the policy's]"),
+        click.option("--max-rows", type=int, help="More rows of one person count for less. [default: the policy's]"),
         click.option("--weights", type=Weights(), help="For several releases: the parts of the budget, as 2,1."),
         click.option("--delta", type=float, help="The query's delta. [default: the policy's]"),
         click.option("--epsilon", type=float, help="The query's epsilon. [default: the policy's]"),
@@ -155,6 +157,8 @@ def sql(
     epsilon: float | None,
     delta: float | None,
     weights: list[float] | None,
+    max_rows: int | None,
+    max_groups: int | None,
     rehearse: bool,
     query_id: str | None,
     form: str | None,
@@ -171,9 +175,24 @@ def sql(
     """
     opened = session(db, policy, ledger, analyst)
     if rehearse:
-        answer = opened.rehearse(query, epsilon=epsilon, delta=delta, weights=weights)
+        answer = opened.rehearse(
+            query,
+            epsilon=epsilon,
+            delta=delta,
+            weights=weights,
+            max_rows_contributed=max_rows,
+            max_groups_contributed=max_groups,
+        )
     else:
-        answer = opened.sql(query, epsilon=epsilon, delta=delta, query_id=query_id, weights=weights)
+        answer = opened.sql(
+            query,
+            epsilon=epsilon,
+            delta=delta,
+            query_id=query_id,
+            weights=weights,
+            max_rows_contributed=max_rows,
+            max_groups_contributed=max_groups,
+        )
     match form:
         case "json":
             loss = vars(answer.loss)
@@ -215,6 +234,8 @@ def explain(
     epsilon: float | None,
     delta: float | None,
     weights: list[float] | None,
+    max_rows: int | None,
+    max_groups: int | None,
 ) -> None:
     """Say what a QUERY would cost and how exact it would be. Free.
 
@@ -222,7 +243,15 @@ def explain(
     Example:
       dpsql explain shop.duckdb "SELECT avg(amount) FROM orders" --epsilon 0.1
     """
-    click.echo(str(session(db, policy, ledger, analyst).explain(query, epsilon=epsilon, delta=delta, weights=weights)))
+    explained = session(db, policy, ledger, analyst).explain(
+        query,
+        epsilon=epsilon,
+        delta=delta,
+        weights=weights,
+        max_rows_contributed=max_rows,
+        max_groups_contributed=max_groups,
+    )
+    click.echo(str(explained))
 
 
 @cli.command()

@@ -199,7 +199,7 @@ def steps(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
     guess = cast(exp.Ceil(this=exp.Sqrt(this=cast(name("size"), HUGEINT, DOUBLE))), DOUBLE, HUGEINT)
     guesses = exp.select(exp.Star(), guess.as_("guess", quoted=True)) if norm == 2 else exp.select(exp.Star())
     roots = exp.select(exp.Star(), root(norm).as_("root", quoted=True))
-    limited = exp.select(*by_person)
+    scales: list[exp.Expr] = []
     for i, s in blocks:
         for column, index in zip(s.columns(i), s.indices, strict=True):
             match s.kind:
@@ -209,7 +209,8 @@ def steps(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
                     cell = once(column, f"g{i}", s.weight, in_groups, norm)
                 case "values":
                     cell = number(0)
-            limited = limited.select(cell.as_(column, quoted=True))
+            scales.append(cell.as_(column, quoted=True))
+    limited = exp.select(*by_person, *scales)
     return [
         ("rows", rows),
         ("grid", grid.from_(step("rows"))),

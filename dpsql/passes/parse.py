@@ -154,6 +154,7 @@ NODED = {
     "LEAD",
 }
 NODED |= {"FIRST_VALUE", "LAST_VALUE"}
+EXTREMES = ("arg_min", "argmin", "min_by", "arg_max", "argmax", "max_by")
 
 
 class Reader(DuckDBParser):
@@ -165,7 +166,11 @@ class Reader(DuckDBParser):
 
     FUNCTIONS: ClassVar = {name: f for name, f in DuckDBParser.FUNCTIONS.items() if name in NODED}
     FUNCTION_PARSERS: ClassVar = {
-        **{name: f for name, f in DuckDBParser.FUNCTION_PARSERS.items() if name.lower() not in {*NAMES, *RULES}},
+        **{
+            name: f
+            for name, f in DuckDBParser.FUNCTION_PARSERS.items()
+            if name.lower() not in {*NAMES, *RULES, *EXTREMES}
+        },
         "EXTRACT": lambda self: self.extract(),
         "POSITION": lambda self: self.reread("POSITION", "this", "substr"),
         "SUBSTRING": lambda self: self.reread("SUBSTRING", "this", "start", "length"),
@@ -305,17 +310,31 @@ def parse(text: str) -> Parsed:
         raise Refused("select_only", f"{describe(tree)} is not a query", "Only SELECT is answered.")
     for order in list(tree.find_all(exp.Order)):
         order_by_all(order)
+    for test in list(tree.find_all(exp.EQ, exp.NEQ)):
+        any_of(test)
     for node in tree.walk():
         if type(node) not in NODES:
             hint = next(
                 (hint for cls, hint in HINTS.items() if isinstance(node, cls)), "See the README for what is supported."
             )
             raise Refused("not_supported", f"{describe(node)} is not supported", hint, position(node))
+        if isinstance(node, exp.Group) and not any(node.args.values()):
+            raise Refused("syntax", "GROUP BY names nothing", "Name a column there.", position(node.parent))
         if isinstance(node, exp.Placeholder) and (fold(node.name) not in marks or node.args.keys() - {"this"}):
             raise Refused("syntax", "this is not how a parameter is written", "Write parameters as ?, $1 or $name.")
     for select in tree.find_all(exp.Select):
         write_windows_out(select)
     return Parsed(tree, marks)
+
+
+def any_of(node: exp.Binary) -> None:
+    """x = ANY (SELECT ...) is x IN (SELECT ...), and x <> ALL (SELECT ...) is NOT IN."""
+    other = node.expression
+    if type(other) is (exp.Any if isinstance(node, exp.EQ) else exp.All):
+        query = other.this if isinstance(other.this, exp.Subquery) else exp.Subquery(this=other.this)
+        if isinstance(query.this, exp.Query):
+            found = exp.In(this=node.this, query=query)
+            node.replace(found if isinstance(node, exp.EQ) else exp.Not(this=found))
 
 
 def order_by_all(order: exp.Order) -> None:
@@ -385,6 +404,15 @@ def place(text: str, error: dict[str, Any]) -> int | None:
     return min(max(before + int(error["col"]) - len(error.get("highlight") or ""), 0), len(text))
 
 
+# The parser reads a list without anything in it where the engine does not.
+LISTS = (TokenType.GROUP_BY, TokenType.ORDER_BY, TokenType.PARTITION_BY)
+CLAUSES = (
+    *LISTS,
+    *(TokenType.HAVING, TokenType.QUALIFY, TokenType.WINDOW, TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH),
+    *(TokenType.UNION, TokenType.INTERSECT, TokenType.EXCEPT, TokenType.R_PAREN, TokenType.COMMA, TokenType.SEMICOLON),
+)
+
+
 def check(tokens: list[Token]) -> None:
     if len(tokens) > MAX_TOKENS:
         raise Refused("too_long", f"the query has more than {MAX_TOKENS} tokens", "Shorten it.")
@@ -396,6 +424,8 @@ def check(tokens: list[Token]) -> None:
         run = run + 1 if token.token_type in (TokenType.NOT, TokenType.DASH, TokenType.DCOLON, TokenType.TILDE) else 0
         if max(depth, run) > MAX_DEPTH:
             raise Refused("too_deep", f"the query is nested more than {MAX_DEPTH} deep", "Flatten it.", token.start)
+        if token.token_type in LISTS and (following is None or following.token_type in CLAUSES):
+            raise Refused("syntax", f"nothing stands behind {token.text}", "Name a column there.", token.start)
         if any("/*" in comment for comment in token.comments):  # the engine nests comments, the parser may not
             raise Refused("syntax", "a comment inside a comment", "Remove the inner comment.", token.start)
         if token.text[:1] in ("~", "!") and token.token_type in (TokenType.LIKE, TokenType.ILIKE, TokenType.RLIKE):

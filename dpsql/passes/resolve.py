@@ -18,7 +18,8 @@ from dpsql.passes.label import label
 from dpsql.passes.lower import boolean, number, operator, refuse, size, take
 from dpsql.passes.parse import Parsed, position
 from dpsql.passes.pivot import unpivot
-from dpsql.passes.rows import Context, Scope, add_where, column, read_from, rows, with_ctes
+from dpsql.passes.rows import add_where, read_from, rows
+from dpsql.passes.scope import Context, Scope, column, with_ctes
 from dpsql.plan import Output, Rule
 from dpsql.relations import Relation, scans
 
@@ -130,16 +131,17 @@ def one_of_each(distinct: exp.Expr | None, group: exp.Expr | None, selected: lis
     if distinct is None:
         return group
     take(distinct)
-    if group is not None or any(has_aggregate(node) for node, _ in selected):
+    if group is not None or any(has_aggregate(node, deep=False) for node, _ in selected):
         refuse("not_supported", "SELECT DISTINCT of groups is not supported", "Leave DISTINCT out.", distinct)
     return exp.Group(all=True)
 
 
-def has_aggregate(node: exp.Expr) -> bool:
+def has_aggregate(node: exp.Expr, deep: bool = True) -> bool:
+    """Whether an item has an aggregate in it; not `deep`: what a subquery aggregates is a value of the row."""
     return any(
         isinstance(part, exp.Count | exp.Sum | exp.Avg | exp.Window)
         or (isinstance(part, exp.Anonymous) and fold(part.name) in RULES)
-        for part in node.walk()
+        for part in node.walk(prune=lambda part: not deep and isinstance(part, exp.Subquery))
     )
 
 
@@ -151,7 +153,9 @@ def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) 
     if everything and listed:
         refuse("not_supported", "GROUP BY ALL takes no columns", "Leave one of them out.", group)
     if everything:
-        listed = [node for node, _ in selected if not has_aggregate(node) and not isinstance(node, exp.Literal)]
+        listed = [
+            node for node, _ in selected if not has_aggregate(node, deep=False) and not isinstance(node, exp.Literal)
+        ]
     for item in listed:
         while isinstance(item, exp.Paren):
             (item,) = take(item, "this")
@@ -169,9 +173,8 @@ def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) 
             continue
         if isinstance(key, Literal) or key.facts.type == HUGEINT:
             what = "a constant" if isinstance(key, Literal) else "HUGEINT"
-            refuse(
-                "key_not_supported", f"GROUP BY {what} is not supported", "Group by a column or an expression.", item
-            )
+            hint = "Group by a column or an expression." if isinstance(key, Literal) else "Write CAST(x AS BIGINT)."
+            refuse("key_not_supported", f"GROUP BY {what} is not supported", hint, item)
         if key not in keys:
             keys.append(key)
     return tuple(keys)

@@ -82,16 +82,20 @@ def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int, hidde
     needs = {aggregate: need(aggregate, tracked, clips, norm) for aggregate in asked}
     summands: list[Summand] = []
     estimates: dict[Aggregate, Estimate] = {}
+    holders: dict[Expr, list[int]] = {}  # the blocks that measure a value
     # The largest first, since they serve the others; then in an order that is a function of the question.
     for aggregate in sorted(needs, key=lambda a: (*((-len(n.axes), -len(n.indices)) for n in [needs[a]]), repr(a))):
         needed = needs[aggregate]
         if needed == Summand(kind="persons", norm=norm) and isinstance(keys, PrivateKeys):
             estimates[aggregate] = Linear({"persons": Fraction(1)})  # they are counted for the threshold anyway
             continue
-        place = next((i for i, have in enumerate(summands) if serves(have, needed)), None)
+        near = holders.get(needed.axes[0].value, []) if needed.axes else range(len(summands))
+        place = next((i for i in near if serves(summands[i], needed)), None)
         if place is None:
             place = len(summands)
             summands.append(needed)
+            for axis in needed.axes:
+                holders.setdefault(axis.value, []).append(place)
         block = summands[place]
         axes = [axis.value for axis in block.axes]
         places = tuple(axes.index(value) if value in axes else None for value in aggregate.arguments)

@@ -10,7 +10,7 @@ from dpsql.algebra import Call, Column, Expr, conjuncts
 from dpsql.catalog import Catalog, Reference, Type, fold, path_to_person
 from dpsql.errors import Refused
 from dpsql.passes.resolve import Resolved
-from dpsql.passes.rows import MAX_TABLES
+from dpsql.passes.scope import MAX_TABLES
 from dpsql.relations import (
     Filter,
     Group,
@@ -253,8 +253,7 @@ def joined(join: Join, left: Located, right: Located, catalog: Catalog) -> Locat
     if left.type != right.type or not any(
         a.label == b.label and equates(a, b, equal) for a in left.leads for b in right.leads
     ):
-        names = [sorted({c.split(".")[0] for c in columns(found.relation)}) for found in (left, right)]
-        shown = [", ".join(name for name in side if not name.startswith("#")) or "a subquery" for side in names]
+        shown = [", ".join(dict.fromkeys(named(found.relation))) or "a subquery" for found in (left, right)]
         raise Refused(
             "join_not_local",
             f"the join of {shown[0]} and {shown[1]} does not follow a reference of the policy",
@@ -265,6 +264,16 @@ def joined(join: Join, left: Located, right: Located, catalog: Catalog) -> Locat
     person = f"{left.person}|{right.person}" if join.kind == "full" else None
     made = replace(join, left=left.relation, right=right.relation, persons=(left.person, right.person), person=person)
     return Located(made, person or left.person, None, left.type, both)
+
+
+def named(relation: Relation) -> Iterator[str]:
+    """What the query calls the tables and subqueries of a join."""
+    match relation:
+        case Scan() | Project():
+            yield from [] if relation.alias.startswith("#") else [relation.alias]
+        case _:
+            for source in sources(relation):
+                yield from named(source)
 
 
 def tied(child: Located, parent: Located, equal: frozenset[frozenset[str]]) -> bool:
@@ -310,8 +319,8 @@ def degree(relation: Relation) -> int:
             return degree(relation.left) + degree(relation.right)
         case Join(left):
             return max(degree(left), degree(relation.right))
-        case Unnest(source):
-            return degree(source) + 1
+        case Unnest(source, list_):
+            return degree(source) + (not one_element(list_))
         case Group(source):
             return 1 if degree(source) <= MAX_TABLES else degree(source)
         case _:
@@ -346,8 +355,22 @@ def stored(relation: Relation, column: str) -> bool:
             return True
 
 
+def one_row(relation: Relation) -> bool:
+    """Whether it is one row of constants, which multiplies nothing."""
+    return (
+        len(relation.rows) == 1
+        if isinstance(relation, Values)
+        else (isinstance(relation, Project) and one_row(relation.source))
+    )
+
+
+def one_element(list_: Expr) -> bool:
+    return isinstance(list_, Call) and list_.function == "list_value" and len(list_.arguments) == 1
+
+
 def wide(relation: Relation) -> Iterator[str]:
-    if isinstance(relation, Join) and relation.kind not in ("semi", "anti"):
+    alone = isinstance(relation, Join) and any(map(one_row, (relation.left, relation.right)))
+    if isinstance(relation, Join) and relation.kind not in ("semi", "anti") and not alone:
         left, right = ({fold(c) for c in columns(side)} for side in (relation.left, relation.right))
         pairs = equalities(relation.on) if relation.on is not None else ()
         names = {fold(c): c for side in (relation.left, relation.right) for c in columns(side)}
@@ -357,7 +380,7 @@ def wide(relation: Relation) -> Iterator[str]:
         ):
             yield next((c.split(".")[0] for c in columns(relation.right)), "a table")
     # A list that is stored is like a table of its elements that the row is joined with; others may have any length.
-    if isinstance(relation, Unnest) and not stored(relation, relation.column):
+    if isinstance(relation, Unnest) and not stored(relation, relation.column) and not one_element(relation.list):
         yield relation.column.split(".")[0]
     for source in sources(relation):
         yield from wide(source)
