@@ -182,6 +182,12 @@ SHAPES: dict[str, list[Shape]] = {
     **{name: [one] for name in ("make_timestamp", "make_timestamp_ms", "epoch_ms")},
     "time_bucket": [led(text) for text in ("1 month", "5 months", "100 years", "10000 years", "1 day", "7 days", "4000000 days", "15 minutes", "1 microsecond", "90000000 hours")],
     "IN": [lambda x, y: [x, y, y]],
+    **{name: [two, followed(0), followed("a"), lambda x: [call("CASE", call("=", x, constant("q")), constant("r"), constant(None)), x]] for name in ("IS DISTINCT FROM", "IS NOT DISTINCT FROM")},
+    **{name: [two, *(followed(n) for n in (0, 1, 7, 63, 64, 127, 1000, -1)), led(1), led(-1)] for name in ("<<", ">>")},
+    "~": [one],
+    "fmod": [two, followed(0), followed(-2.5)],
+    "TEXT[i]": [two, *(followed(n) for n in (1, 0, -1, 2**31 - 1, -(2**31)))],
+    "TEXT[i:j]": [lambda x, y: [x, y, y], *(followed(*n) for n in ((1, 2), (0, 3), (-1, 5), (2**31 - 1, 2**31 - 1), (-(2**31), -(2**31)), (-3, -1)))],
     "BETWEEN": [lambda x, y: [x, y, y]],
     "round": [one, *(followed(n) for n in (0, 1, 2, 30, -1, -2, -3, -18, -30))],
     "CASE": [lambda x, y: [call("IS NULL", x), y, call("IS NULL", y), constant(None), x], lambda x: [call("IS NULL", x), constant(2.5), x],
@@ -448,7 +454,8 @@ GROWTH: dict[str, list[tuple[str, list[Any]]]] = {
     "number": [
         *((f, ["number", "number"]) for f in ("+", "-", "*", "+", "-", "*", "+", "-", "//", "%", "/")),
         *((f, ["number"]) for f in ("negate", "abs", "round", "floor", "ceil", "trunc", "sign", "ln", "sqrt", "exp", "factorial", "bit_count")),
-        *((f, ["number", "number"]) for f in ("gcd", "lcm", "xor", "&", "|", "pow", "atan2")),
+        *((f, ["number", "number"]) for f in ("gcd", "lcm", "xor", "&", "|", "pow", "atan2", "<<", ">>", "fmod")),
+        ("~", ["number"]),
         *((f, ["number", [-3, -1, 1, 2]]) for f in ("round_even", "trunc")),
         *((f, ["number", "number"]) for f in ("least", "greatest", "coalesce", "nullif")),
         ("round", ["number", [-3, -1, 1, 2]]),
@@ -500,7 +507,7 @@ GROWTH: dict[str, list[tuple[str, list[Any]]]] = {
         *(("strftime", [kind, FORMATS]) for kind in ("date", "moment")),
         *((f, [kind]) for f in ("dayname", "monthname") for kind in ("date", "moment")),
         *((f, ["text", "text"]) for f in ("||", "concat", "coalesce", "nullif")),
-        *((f, ["text", "number"]) for f in ("substr", "left", "right")),
+        *((f, ["text", "number"]) for f in ("substr", "left", "right", "TEXT[i]")),
         *(("CASE", ["truth", *values]) for values in (["text", "text"], ["text", [None]], [[None], "text"])),
         *(("CAST", [kind, ["VARCHAR"]]) for kind in ("number", "date", "moment", "truth")),
         ("replace", ["text", ["a", "\u00e9"], ["", "bbb"]]),
@@ -520,7 +527,7 @@ GROWTH: dict[str, list[tuple[str, list[Any]]]] = {
         for kind in ("texts", "numbers")
     },
     "truth": [
-        *((f, [kind, kind]) for f in ("=", "<", ">=", "!=") for kind in ("number", "number", "number", "date", "moment", "text")),
+        *((f, [kind, kind]) for f in ("=", "<", ">=", "!=", "IS DISTINCT FROM") for kind in ("number", "number", "number", "date", "moment", "text")),
         ("BETWEEN", ["number", "number", "number"]),
         ("IN", ["number", "number", "number"]),
         *((f, ["truth", "truth"]) for f in ("AND", "OR")),
@@ -635,6 +642,11 @@ ORDINARY = [
     *["len(l)", "length(m)", "array_length(l)", "l[1]", "l[-1]", "m[n]", "l[2:]", "l[:1]", "m[n:n + 1]", "list_slice(l, 1, 2)", "list_extract(m, 2)", "list_reverse(l)", "'a' IN l", "2 NOT IN m"],
     *["contains(l, 'b')", "list_has(m, 2)", "array_contains(m, 1.5)", "list_position(l, 'b')", "list_has_any(l, ['a', s])", "array_has_all(m, [1, 2])", "list_unique(l)", "list_count(l)", "[i, n, 3]", "['a', NULL, s]"],
     *["list_min(l)", "list_max(m)", "list_sum(m)", "list_avg(m)", "len(list_distinct(m[1:2]))", "string_split(s, 'a')", "str_split(s, '')", "array_to_string(l, '-')", "array_to_string(string_split(s, 'a'), '')"],
+    *["i IS DISTINCT FROM n", "s IS NOT DISTINCT FROM 'abc'", "s IS DISTINCT FROM NULL", "upper(s) IS NOT DISTINCT FROM s", "born IS DISTINCT FROM '2020-02-29'", "i ** 2", "i ^ 2", "-i ** 2", "2 ** i ** 2", "@i", "@(i - 5)", "@i + 1"],
+    *["n << 2", "n >> 1", "i >> 1", "n << 1 + 1", "~i", "~i + 1", "- ~i", "~n & 3", "fmod(i, 3)", "fmod(f, n)", "f // 2", "d // 4", "epoch(w) // 86400"],
+    *["s ~ '[ab]'", "s !~ 'b'", "s ~~ 'a%'", "s !~~ 'a%'", "s ~~* 'A%'", "s !~~* 'A%'", "s ^@ 'a'", "s GLOB 'a*c'", "s NOT GLOB '*b*'", "s GLOB 'a%*'", "s ~~~ 'a*'"],
+    *["s[1]", "s[-2]", "s[1:2]", "s[:2]", "s[2:]", "array_extract(s, 2)", "array_slice(s, 1, n)", "(i, n) IN ((1, 0), (2, 1))", "(i, s) = (1, 'abc')", "(i, n) != (1, 0)"],
+    *["born.month()", "t.born.year()", "s.upper().length()", "s.left(2)", "l && ['a']", "l @> ['a']", "['a'] <@ l"],
     *["i + n * 2", "i // 2", "i % 3", "f / 3", "-d", "i IS NULL", "NOT b", "(i > 0 AND b) OR s = 'abc'"],
 ]  # fmt: skip
 

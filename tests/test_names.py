@@ -14,9 +14,21 @@ from dpsql.passes.label import KEYWORDS
 
 # How the engine names what stands in a query as a sign or as words.
 SIGNS = {
-    **{name: name for name in ("+", "-", "*", "/", "//", "%", "&", "|", "||", "=", "!=", "<", "<=", ">", ">=")},
+    **{
+        name: name
+        for name in ("+", "-", "*", "/", "//", "%", "&", "|", "||", "<<", ">>", "~", "=", "!=", "<", "<=", ">", ">=")
+    },
     **dict.fromkeys(("~~", "!~~", "like_escape", "not_like_escape"), "LIKE"),
     **dict.fromkeys(("~~*", "!~~*", "ilike_escape", "not_ilike_escape"), "ILIKE"),
+    "**": "pow",
+    "^": "pow",
+    "@": "abs",
+    "^@": "starts_with",
+    "~~~": "LIKE",
+    "&&": "list_has_any",
+    "@>": "list_has_all",
+    "<@": "list_has_all",
+    **{f"IS {word}DISTINCT FROM": f"IS {word}DISTINCT FROM" for word in ("", "NOT ")},
     "if": "CASE",
     "__between": "BETWEEN",
     "__cast": "CAST",
@@ -45,10 +57,8 @@ REFUSED = {
         alias can_cast_implicitly constant_or_null create_sort_key get_type index_key is_histogram_other_bin pg_typeof
         stats typeof vector_type""",
     "raises for some values, and no simple guard keeps those away": """
-        << binom decimal_division epoch_ns format parse_formatted_bytes path_join printf url_decode""",
-    "a macro that has its argument twice, and so doubles with every level": "fmod",
-    "a sign for which there is a word, or that is not read": """
-        !__postfix ** >> @ ^ ^@ ~ ~~~ IS_DISTINCT_FROM IS_NOT_DISTINCT_FROM""",
+        binom decimal_division epoch_ns format parse_formatted_bytes path_join printf url_decode""",
+    "a sign that the parser does not read, for which there is a word: 5 ! is factorial(5)": "!__postfix",
     "an aggregate": "geomean geometric_mean wavg weighted_avg",
     "state of aggregates": "combine finalize to_aggregate_state",
     "lists: takes a function or the name of one": """
@@ -65,7 +75,7 @@ REFUSED = {
         array_zip equi_width_bins flatten generate_series generate_subscripts list_append list_cat list_concat
         list_histogram list_prepend list_resize list_zip range unpivot_list""",
     "lists: signs, orders and choices that are not needed yet": """
-        && <@ @> array_grade_up array_intersect array_pop_back array_pop_front array_reverse_sort array_select
+        array_grade_up array_intersect array_pop_back array_pop_front array_reverse_sort array_select
         array_sort array_to_string_comma_default array_where cardinality grade_up list_any_value
         list_approx_count_distinct list_bit_and list_bit_or list_bit_xor list_bool_and list_bool_or list_first
         list_grade_up list_intersect list_last list_mode list_reverse_sort list_select list_sort list_string_agg
@@ -100,9 +110,7 @@ REFUSED = {
         st_intersects_extent st_setcrs vertex_extract""",
 }
 INTERNAL = ("__internal_", "collate_", "icu_collate_")  # of the engine itself; and collations, which give BLOBs
-NOT = {
-    name.replace("_", " ") if name.startswith("IS_") else name for names in REFUSED.values() for name in names.split()
-}
+NOT = {name for names in REFUSED.values() for name in names.split()}
 
 
 def every() -> list[str]:

@@ -39,8 +39,8 @@ SETTINGS = {
     "max_expression_depth": 1000,
 }
 # Every function and every operator that the generated SQL may call, as DuckDB's own parser names them.
-OPERATORS = "+ - * / // % & | || ~~ ~~* like_escape ilike_escape list_sort list_aggregate".split()  # noqa: SIM905
-AGGREGATION = ">> count_star count sum min max sqrt isnan hash row_number strlen unnest range list_value log2 pow bool_and bool_or rank dense_rank lag lead first_value last_value".split()  # noqa: SIM905
+OPERATORS = "+ - * / // % & | || << >> ~ ~~ ~~* like_escape ilike_escape list_sort list_aggregate array_extract array_slice".split()  # noqa: SIM905
+AGGREGATION = "count_star count sum min max sqrt isnan hash row_number strlen unnest range list_value log2 pow bool_and bool_or rank dense_rank lag lead first_value last_value".split()  # noqa: SIM905
 CALLS = frozenset([*OPERATORS, *AGGREGATION, *(row.name for row in NAMES.values())])
 STEPS = frozenset(  # some have the number of their block behind them
     "rows grid pairs ranked kept norms guesses roots limited claims placed claimed values added persons "  # noqa: SIM905
@@ -48,9 +48,7 @@ STEPS = frozenset(  # some have the number of their block behind them
 )
 
 
-SIGNS = frozenset(
-    [*OPERATORS, "!~~", "!~~*", "<<", ">>", "~", "**", "^"]
-)  # above the noise, as signs and not by their names
+SIGNS = frozenset([*OPERATORS, "!~~", "!~~*", "~~~", "**", "^"])  # above the noise, as signs and not by their names
 TABLES = ("range", "generate_series", "unnest")  # functions in FROM that may stand above the noise
 ALTERED = "HUGEINT|^BIT$|^TIME|^INTERVAL$|^UUID$"  # types that are not the same on the other side of Arrow
 CLOCKS = frozenset(  # columns that the engine takes for functions if there are no such columns

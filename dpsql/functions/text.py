@@ -359,6 +359,8 @@ TEXT = (
     function("lower", ONE, longer(Fraction(3, 2)), "lcase"),
     function("upper", ONE, longer(Fraction(3, 2)), "ucase"),
     function("substr", (2, 3), same, "substring", whole=(1, 2)),
+    replace(function("array_extract", TWO, same, whole=(1,)), name="TEXT[i]", arguments=None),
+    replace(function("array_slice", (3, 3), same, whole=(1, 2)), name="TEXT[i:j]", arguments=None),
     function("left", TWO, same, whole=(1,)),
     function("right", TWO, same, whole=(1,)),
     *(function(name, TRIM, same, constants=("characters",)) for name in ("trim", "ltrim", "rtrim")),

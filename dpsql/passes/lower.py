@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from fractions import Fraction
+from functools import reduce
 from typing import Any, NoReturn
 
 from sqlglot import exp
@@ -34,9 +35,29 @@ OPERATORS: dict[type[exp.Expr], str] = {
     exp.Or: "OR",
     exp.BitwiseAnd: "&",
     exp.BitwiseOr: "|",
+    exp.BitwiseLeftShift: "<<",
+    exp.BitwiseRightShift: ">>",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
 # Where a text stands beside a date or a timestamp it is one.
-DATED = {"=", "!=", "<", "<=", ">", ">=", "IN", "BETWEEN", "CASE", "coalesce", "nullif", "least", "greatest"}
+DATED = {
+    "=",
+    "!=",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "IS DISTINCT FROM",
+    "IS NOT DISTINCT FROM",
+    "IN",
+    "BETWEEN",
+    "CASE",
+    "coalesce",
+    "nullif",
+    "least",
+    "greatest",
+}
 
 
 def refuse(code: str, message: str, hint: str = "", node: exp.Expr | None = None) -> NoReturn:
@@ -90,6 +111,12 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
             if not isinstance(other, exp.Null):
                 refuse("not_supported", "IS is supported only with NULL", "Write x IS NULL or x IS NOT NULL.", node)
             return build("IS NULL", [lower(this)], node)
+        case exp.EQ(this=exp.Tuple()) | exp.NEQ(this=exp.Tuple()):
+            left, right = take(node, "this", "expression")
+            return together(left, [right], isinstance(node, exp.NEQ), lower)
+        case exp.In(this=exp.Tuple()) if node.expressions:
+            left, options = take(node, "this", "expressions")
+            return together(left, options, False, lower)
         case exp.In():
             this, options, field = take(node, "this", "expressions", "field")
             if field is not None and not options:
@@ -120,6 +147,16 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
             return build("CASE", [lower(condition), value(then, lower), value(otherwise, lower)], node)
         case exp.Like() | exp.ILike() | exp.Escape():
             return like(node, lower)
+        case exp.Glob():
+            return glob(node, lower)
+        case exp.BitwiseNot():
+            return build("~", [lower(take(node, "this")[0])], node)
+        case exp.NullSafeEQ() | exp.NullSafeNEQ() if isinstance(node.this, exp.Null) != isinstance(
+            node.expression, exp.Null
+        ):
+            sides = take(node, "this", "expression")
+            empty = build("IS NULL", [lower(side) for side in sides if not isinstance(side, exp.Null)], node)
+            return empty if isinstance(node, exp.NullSafeEQ) else build("NOT", [empty], node)
         case exp.SimilarTo():
             return build("regexp_full_match", [lower(part) for part in take(node, "this", "expression")], node)
         case exp.DPipe():
@@ -158,6 +195,8 @@ def build(function: str, arguments: list[Expr], node: exp.Expr) -> Call:
             function, arguments = "DATE +", arguments[::-1]
         case "-", ["DATE", "DATE"]:
             function = "DATE - DATE"
+        case (("list_extract" | "list_slice"), ["VARCHAR", *_]):
+            function = {"list_extract": "TEXT[i]", "list_slice": "TEXT[i:j]"}[function]
         case (("length" | "contains"), ["LIST", *_]):
             function = {"length": "array_length", "contains": "list_contains"}[function]
     try:
@@ -259,6 +298,32 @@ def like(node: exp.Expr, lower: Any) -> Expr:
     name = "LIKE" if isinstance(inner, exp.Like) else "ILIKE"
     found = build(name, [lower(this), lower(pattern), *escape], node)
     return build("NOT", [found], node) if negate else found
+
+
+def glob(node: exp.Glob, lower: Any) -> Expr:
+    """As LIKE, which takes linear time: the engine's own tries every place for every *. Its ? and [] are of bytes."""
+    this, pattern = take(node, "this", "expression")
+    text = pattern.this if isinstance(pattern, exp.Literal) and pattern.is_string else None
+    if text is None or re.search(r"[?\[\\]", text):
+        hint = "Write x GLOB 'a*', or regexp_full_match(x, 'a[bc].*')."
+        refuse("constant_invalid", "GLOB needs a constant pattern with no other sign than *", hint, node)
+    escaped = re.sub(r"[%_$]", r"$\g<0>", text)
+    escape = [constant("$")] if escaped != text else []
+    return build("LIKE", [lower(this), constant(escaped.replace("*", "%")), *escape], node)
+
+
+def together(left: exp.Expr, options: list[exp.Expr], negate: bool, lower: Any) -> Expr:
+    """(a, b) = (1, 2), and IN of such rows. As in the engine, NULL is equal to NULL there."""
+    values = [lower(side) for side in take(left, "expressions")[0]]
+    tests: list[Expr] = []
+    for option in options:
+        if not isinstance(option, exp.Tuple) or len(option.expressions) != len(values):
+            refuse("type_mismatch", "rows of several values are compared with rows of as many", "Count them.", option)
+        sides = zip(values, take(option, "expressions")[0], strict=True)
+        equal: list[Expr] = [build("IS NOT DISTINCT FROM", [a, lower(b)], option) for a, b in sides]
+        tests.append(reduce(lambda a, b: build("AND", [a, b], option), equal))
+    found = reduce(lambda a, b: build("OR", [a, b], left), tests)
+    return build("NOT", [found], left) if negate else found
 
 
 def interval(node: exp.Expr | None) -> str | None:

@@ -118,6 +118,7 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.BitwiseLeftShift,
         exp.BitwiseRightShift,
         exp.BitwiseNot,
+        exp.Glob,
         exp.Array,
         exp.Bracket,
         exp.Slice,
@@ -171,6 +172,29 @@ class Reader(DuckDBParser):
         "SUBSTRING": lambda self: self.reread("SUBSTRING", "this", "start", "length"),
         "TRIM": lambda self: self.reread("TRIM", "this", "expression"),
     }
+
+    # As the engine reads them, both take a whole sum: ~a + 1 is ~(a + 1).
+    UNARY_PARSERS: ClassVar = {
+        **DuckDBParser.UNARY_PARSERS,
+        TokenType.TILDE: lambda self: self.expression(exp.BitwiseNot(this=self.given(self._parse_term()))),
+    }
+    NO_PAREN_FUNCTION_PARSERS: ClassVar = {
+        **DuckDBParser.NO_PAREN_FUNCTION_PARSERS,
+        "@": lambda self: self.expression(exp.Abs(this=self.given(self._parse_term()))),
+    }
+
+    def _parse_exponent(self) -> Any:
+        """a ** b and a ^ b, of which the sign is kept."""
+        this: Any = self._parse_unary()
+        while self._match_set(self.EXPONENT):
+            sign = self._prev.text
+            this = self.expression(signed("pow", sign, self.given(this), self.given(self._parse_unary())))
+        return this
+
+    def given(self, side: exp.Expr | None) -> exp.Expr:
+        if side is None:
+            self.raise_error("there is nothing beside an operator")
+        return side or exp.Null()
 
     def reread(self, form: str, *names: str) -> exp.Expr:
         """The call that the engine makes of a form with words in it."""
@@ -244,6 +268,43 @@ class Parsed:
     )  # the parameters by name, and where each stands first; `?` have numbers for names
 
 
+def signed(name: str, sign: str, *arguments: exp.Expr) -> exp.Anonymous:
+    """The function that a sign stands for. The sign is kept for the name of a column."""
+    node = exp.Anonymous(this=name, expressions=list(arguments))
+    node.meta["sign"] = sign
+    return node
+
+
+# Signs that are calls of functions.
+SIGNS: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Abs: ("abs", "@"),
+    exp.RegexpLike: ("regexp_matches", ""),
+    exp.StartsWith: ("starts_with", "^@"),
+    exp.ArrayOverlaps: ("list_has_any", "&&"),
+    exp.ArrayContainsAll: ("list_has_all", "@>"),
+    exp.ArrayContainedBy: ("list_has_all", "<@"),
+}
+
+
+def write_signs_out(tree: exp.Expr) -> None:
+    """Signs and methods as calls: a ^@ b is starts_with(a, b), and x.f(y) is f(x, y)."""
+    for node in list(tree.find_all(*SIGNS, exp.Dot)):
+        if isinstance(node, exp.Dot):
+            owner, function = node.this, node.expression
+            if isinstance(owner, exp.Dot) and isinstance(owner.expression, exp.Identifier):
+                owner = exp.Column(this=owner.expression, table=owner.this)
+            if isinstance(owner, exp.Identifier):
+                owner = exp.Column(this=owner)
+            if isinstance(function, exp.Anonymous):
+                node.replace(signed(function.name, "." * isinstance(owner, exp.Column), owner, *function.expressions))
+            continue
+        name, sign = SIGNS[type(node)]
+        sides = [side for side in (node.this, node.args.get("expression")) if side is not None]
+        rest = {k for k, v in node.args.items() if v} - {"this", "expression"}
+        if not rest:
+            node.replace(signed(name, sign, *(sides[::-1] if sign == "<@" else sides)))
+
+
 def apart(tree: exp.Query) -> Parsed:
     """A query that stood inside of a statement, without parameters."""
     return Parsed(tree)
@@ -303,6 +364,7 @@ def parse(text: str) -> Parsed:
     (tree,) = statements
     if not isinstance(tree, exp.Select | exp.SetOperation | exp.Pivot):
         raise Refused("select_only", f"{describe(tree)} is not a query", "Only SELECT is answered.")
+    write_signs_out(tree)
     for order in list(tree.find_all(exp.Order)):
         order_by_all(order)
     for node in tree.walk():
@@ -368,7 +430,7 @@ def mark(tokens: list[Token]) -> tuple[list[Token], dict[str, int]]:
                 raise Refused("syntax", "cannot read the parameter", "Write it as ?, $1 or $name.", dollar.start)
             marks.setdefault(fold(token.text), dollar.start)
             kinds.add("$1" if token.text.isdigit() else "$name")
-        dollar = token if token.token_type == TokenType.PARAMETER else None
+        dollar = token if token.token_type == TokenType.PARAMETER and token.text == "$" else None  # @x is abs(x)
         if len(kinds) > 1:
             raise Refused(
                 "parameters_mixed", "the query mixes kinds of parameters", "Use ?, $1 or $name throughout.", token.start
@@ -398,8 +460,6 @@ def check(tokens: list[Token]) -> None:
             raise Refused("too_deep", f"the query is nested more than {MAX_DEPTH} deep", "Flatten it.", token.start)
         if any("/*" in comment for comment in token.comments):  # the engine nests comments, the parser may not
             raise Refused("syntax", "a comment inside a comment", "Remove the inner comment.", token.start)
-        if token.text[:1] in ("~", "!") and token.token_type in (TokenType.LIKE, TokenType.ILIKE, TokenType.RLIKE):
-            raise Refused("not_supported", f"{token.text} is not supported", "Write LIKE or ILIKE.", token.start)
         if token.token_type == TokenType.NUMBER:
             # The tokenizer splits `1e1+1e1` in the wrong place and would read the rest as an alias.
             glued = (
