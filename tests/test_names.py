@@ -57,7 +57,7 @@ REFUSED = {
         alias can_cast_implicitly constant_or_null create_sort_key get_type index_key is_histogram_other_bin pg_typeof
         stats typeof vector_type""",
     "raises for some values, and no simple guard keeps those away": """
-        binom decimal_division epoch_ns format parse_formatted_bytes path_join printf url_decode""",
+        binom decimal_division epoch_ns parse_formatted_bytes path_join""",
     "a sign that the parser does not read, for which there is a word: 5 ! is factorial(5)": "!__postfix",
     "an aggregate": "geomean geometric_mean wavg weighted_avg",
     "state of aggregates": "combine finalize to_aggregate_state",
@@ -68,19 +68,17 @@ REFUSED = {
         <-> <=> array_cosine_distance array_cosine_similarity array_cross_product array_distance array_dot_product
         array_inner_product array_negative_dot_product array_negative_inner_product list_cosine_distance
         list_cosine_similarity list_distance list_dot_product list_entropy list_inner_product list_kurtosis
-        list_kurtosis_pop list_mad list_median list_negative_dot_product list_negative_inner_product list_product
+        list_kurtosis_pop list_mad list_negative_dot_product list_negative_inner_product list_product
         list_sem list_skewness list_stddev_pop list_stddev_samp list_var_pop list_var_samp""",
-    "lists: made longer, nested, or of a length that a cell gives": """
-        array_append array_cat array_concat array_prepend array_push_back array_push_front array_resize array_value
-        array_zip equi_width_bins flatten generate_series generate_subscripts list_append list_cat list_concat
-        list_histogram list_prepend list_resize list_zip range unpivot_list""",
-    "lists: signs, orders and choices that are not needed yet": """
-        array_grade_up array_intersect array_pop_back array_pop_front array_reverse_sort array_select
-        array_sort array_to_string_comma_default array_where cardinality grade_up list_any_value
-        list_approx_count_distinct list_bit_and list_bit_or list_bit_xor list_bool_and list_bool_or list_first
-        list_grade_up list_intersect list_last list_mode list_reverse_sort list_select list_sort list_string_agg
-        list_where parse_path regexp_extract_all regexp_split_to_array regexp_split_to_table str_split_regex
-        string_split_regex""",
+    "lists: nested, or of a length that a cell gives": """
+        array_resize array_value array_zip equi_width_bins flatten generate_series generate_subscripts list_histogram
+        list_resize list_zip range unpivot_list""",
+    "lists: the order of equal elements, or an estimate, is the engine's": """
+        array_grade_up grade_up list_approx_count_distinct list_grade_up""",
+    "lists: places in another list, for which list[i] and list[i:j] are there": """
+        array_select array_where list_select list_where""",
+    "makes rows, or has a word of its own: array_to_string": """
+        array_to_string_comma_default list_string_agg regexp_split_to_table""",
     "JSON": """
         ->> array_to_json from_json from_json_strict json json_array json_array_length json_contains
         json_copy_strftime_if_date json_copy_strftime_if_timestamp json_deep_merge json_exists json_extract

@@ -195,6 +195,8 @@ def build(function: str, arguments: list[Expr], node: exp.Expr) -> Call:
             function, arguments = "DATE +", arguments[::-1]
         case "-", ["DATE", "DATE"]:
             function = "DATE - DATE"
+        case "||", ["LIST", "LIST"]:
+            function = "LIST ||"
         case (("list_extract" | "list_slice"), ["VARCHAR", *_]):
             function = {"list_extract": "TEXT[i]", "list_slice": "TEXT[i:j]"}[function]
         case (("length" | "contains"), ["LIST", *_]):
