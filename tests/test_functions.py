@@ -690,6 +690,8 @@ ORDINARY = [
     *["list_sort(l)", "list_sort(m, 'DESC', 'NULLS FIRST')", "list_reverse_sort(l)", "list_concat(l, ['x'])", "l || ['x', s]", "m || [n]", "list_append(l, s)", "list_prepend(1, m)", "array_push_front(m, 7)", "array_cat(m, m)", "len(list_intersect(l, ['a', 'z']))"],
     *["list_first(l)", "list_last(m)", "list_any_value(l)", "list_mode(m)", "list_median(m)", "list_bool_or([b, i > 0])", "list_bit_or(m)", "cardinality(l)", "array_pop_back(l)", "array_pop_front(m)"],
     *["regexp_replace(s, '[0-9]', '#', 'g')", "regexp_extract_all(s, '[a-z0-9]')", "string_split_regex(s, '[-%]')", "regexp_split_to_array(s, 'b')", "url_decode(s)", "url_decode(s || '%20%C3%A9%')", "printf('%s-%d', s, i)", "printf('%.2f', f)", "format('{}: {}', s, n)", "parse_path(s)"],
+    *["w - TIMESTAMP '2020-03-01' > INTERVAL 10 DAY", "INTERVAL '2 months' <= w - born", "epoch(w - TIMESTAMP '2020-03-01')", "extract(day FROM w - born)", "date_part('hours', born - w)", "minute(w - born)", "epoch_ms(w - born)", "epoch_ns(w)", "epoch_ns(born)"],
+    *["born + INTERVAL (n) DAY", "w - INTERVAL (n + 1) HOURS", "born + to_days(i)", "to_weeks(i) + w", "w + to_microseconds(n)"],
     *["i + n * 2", "i // 2", "i % 3", "f / 3", "-d", "i IS NULL", "NOT b", "(i > 0 AND b) OR s = 'abc'"],
 ]  # fmt: skip
 

@@ -29,6 +29,10 @@ SIGNS = {
     "@>": "list_has_all",
     "<@": "list_has_all",
     **{f"IS {word}DISTINCT FROM": f"IS {word}DISTINCT FROM" for word in ("", "NOT ")},
+    **{
+        f"to_{unit}s": "+ INTERVAL"
+        for unit in ("week", "day", "hour", "minute", "second", "millisecond", "microsecond")
+    },
     "if": "CASE",
     "__between": "BETWEEN",
     "__cast": "CAST",
@@ -57,7 +61,7 @@ REFUSED = {
         alias can_cast_implicitly constant_or_null create_sort_key get_type index_key is_histogram_other_bin pg_typeof
         stats typeof vector_type""",
     "raises for some values, and no simple guard keeps those away": """
-        binom decimal_division epoch_ns parse_formatted_bytes path_join""",
+        binom decimal_division parse_formatted_bytes path_join""",
     "a sign that the parser does not read, for which there is a word: 5 ! is factorial(5)": "!__postfix",
     "an aggregate": "geomean geometric_mean wavg weighted_avg",
     "state of aggregates": "combine finalize to_aggregate_state",
@@ -99,10 +103,9 @@ REFUSED = {
         enum_range enum_range_boundary from_base64 from_binary from_hex get_bit hive_partition_component icu_sort_key
         make_type md5_number md5_number_lower md5_number_upper octet_length replace_type set_bit to_base64 unbin unhex
         uuid_extract_timestamp uuid_extract_version""",
-    "intervals that are not constants, times of day, time zones and nanoseconds": """
+    "intervals of months that are not constants, times of day, time zones and nanoseconds": """
         age make_time make_timestamp_ns make_timestamptz normalized_interval timetz_byte_comparable timezone
-        timezone_hour timezone_minute to_centuries to_days to_decades to_hours to_microseconds to_millennia
-        to_milliseconds to_minutes to_months to_quarters to_seconds to_timestamp to_weeks to_years""",
+        timezone_hour timezone_minute to_centuries to_decades to_millennia to_months to_quarters to_timestamp to_years""",
     "geometry": """
         st_asbinary st_asgeojson st_astext st_aswkb st_aswkt st_crs st_geomfromgeojson st_geomfromwkb
         st_intersects_extent st_setcrs vertex_extract""",

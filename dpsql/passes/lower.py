@@ -16,6 +16,8 @@ from dpsql.algebra import Call, Expr, Free, Literal, call, constant
 from dpsql.catalog import BOOLEAN, Type, fold
 from dpsql.errors import Refused
 from dpsql.functions import NAMES
+from dpsql.functions.dates import DAY, MOST_DAYS, SYNONYMS, UNITS
+from dpsql.functions.dates import interval as interval_of
 from dpsql.passes.parse import describe, position
 
 OPERATORS: dict[type[exp.Expr], str] = {
@@ -40,6 +42,7 @@ OPERATORS: dict[type[exp.Expr], str] = {
     exp.NullSafeEQ: "IS NOT DISTINCT FROM",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
+LENGTHS = frozenset(f"to_{unit}s" for unit in UNITS)
 # Where a text stands beside a date or a timestamp it is one.
 DATED = {
     "=",
@@ -162,8 +165,12 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
         case exp.DPipe():
             left, right, _ = take(node, "this", "expression", "safe")
             return build("||", [lower(left), lower(right)], node)
-        case exp.Add() | exp.Sub() if interval(node.this) or interval(node.expression):
+        case exp.Add() | exp.Sub() if spanned(node.this) or spanned(node.expression):
             return moved(node, lower)
+        case exp.LT() | exp.LTE() | exp.GT() | exp.GTE() | exp.EQ() | exp.NEQ() if interval(node.this) or interval(
+            node.expression
+        ):
+            return compared(node, lower)
         case exp.Null():
             refuse("not_supported", "NULL as a value is not supported", "Write x IS NULL.", node)
         case exp.Div():
@@ -242,13 +249,16 @@ def called(node: exp.Anonymous, lower: Any) -> Expr:
         misplaced(node)
     row = NAMES.get(fold(node.name))
     if row is None or row.arguments is None:
-        unknown = (
-            "INTERVAL stands where there is no date" if name == "interval" else f"{describe(node)} is not supported"
-        )
-        refuse("not_supported", unknown, "See the README for what is supported.", node)
+        if name == "interval" or fold(node.name) in {"age", *LENGTHS}:
+            hint = "Write date_diff('day', a, b) for the days between, and date + INTERVAL 3 DAY."
+            refuse("not_supported", "an interval stands where there is no date", hint, node)
+        refuse("not_supported", f"{describe(node)} is not supported", "See the README for what is supported.", node)
     if len(arguments) not in row.arguments:
         many = f"{row.arguments[0]} to {row.arguments[-1]}" if len(row.arguments) > 1 else f"{row.arguments[0]}"
         refuse("not_supported", f"{describe(node)} takes {many} arguments", "Count its arguments.", node)
+    if row.name in (*WITHIN, "epoch", "date_part") and (difference := passed(arguments[-1], lower)) is not None:
+        unit = arguments[0].name.lower() if row.name == "date_part" else row.name
+        return part_of(SYNONYMS.get(unit, unit), difference, node)
     # An interval is no value of its own, but these take one.
     lengths = [interval(argument) if row.name in ("time_bucket", "+ INTERVAL") else None for argument in arguments]
     lowered = [
@@ -363,17 +373,89 @@ def written(node: exp.Expr) -> str:
 def moved(node: exp.Expr, lower: Any) -> Expr:
     """A date or a timestamp plus or minus a constant interval."""
     left, right = take(node, "this", "expression")
-    length, sign = interval(right), "+" if isinstance(node, exp.Add) else "-"
+    length, sign = spanned(right), "+" if isinstance(node, exp.Add) else "-"
     if length is None and sign == "+":
-        left, right, length = right, left, interval(left)
-    if length is None or interval(left) is not None:
+        left, right, length = right, left, spanned(left)
+    if length is None or spanned(left) is not None:
         refuse(
             "not_supported",
             "an interval is not supported here",
             "Write a date or a timestamp + INTERVAL 3 MONTH.",
             node,
         )
-    return build(f"{sign} INTERVAL", [lower(left), constant(length)], node)
+    if isinstance(length, str):
+        return build(f"{sign} INTERVAL", [lower(left), constant(length)], node)
+    # As microseconds since 1970. What is cut off would lead out of the years 1 to 9999, where it is NULL.
+    amount, unit = length
+    kind, size = UNITS.get(SYNONYMS.get(unit, unit), ("", 0))
+    if not size or kind == "months":
+        refuse("not_supported", "a number of months that is not constant is not supported", "Add days.", node)
+    each = size * (DAY if kind == "days" else 1)
+    most = constant(MOST_DAYS * DAY // each)
+    number_ = lower(amount)
+    if number_.facts.type.kind != "INTEGER":
+        refuse("type_mismatch", "the number of an INTERVAL has to be whole", "Write trunc(x)::INTEGER.", node)
+    few = build("least", [build("greatest", [number_, build("negate", [most], node)], node), most], node)
+    moved_ = build("*", [few, constant(each)], node)
+    return build("make_timestamp", [build(sign, [build("epoch_us", [lower(left)], node), moved_], node)], node)
+
+
+def spanned(node: exp.Expr | None) -> str | tuple[exp.Expr, str] | None:
+    """A constant interval, or a number and its unit: to_days(x), as which the parser also reads INTERVAL (x) DAY."""
+    if isinstance(node, exp.Anonymous) and fold(node.name) in LENGTHS and len(node.expressions) == 1:
+        return take(node, "this", "expressions")[1][0], fold(node.name).removeprefix("to_")
+    return interval(node)
+
+
+def passed(node: exp.Expr, lower: Any) -> Expr | None:
+    """The microseconds between two timestamps that are subtracted; None for anything else."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if not isinstance(node, exp.Sub) or spanned(node.this) or spanned(node.expression):
+        return None
+    sides = [lower(side) for side in take(node, "this", "expression")]
+    kinds = {side.facts.type.kind for side in sides}
+    if "TIMESTAMP" not in kinds or not kinds <= {"DATE", "TIMESTAMP"}:
+        return None
+    return build("-", [build("epoch_us", [side], node) for side in sides], node)
+
+
+def compared(node: exp.Expr, lower: Any) -> Expr:
+    """ts - ts > INTERVAL 3 DAY: in microseconds, a month having 30 days as in the engine."""
+    sides = list[Expr]()
+    for side in take(node, "this", "expression"):
+        length = interval(side)
+        found = passed(side, lower) if length is None else constant(microseconds(length, node))
+        if found is None:
+            hint = "Compare the difference of two timestamps with it, or write date_diff('day', a, b) > 3."
+            refuse("not_supported", "an interval is not supported here", hint, node)
+        sides.append(found)
+    return build(OPERATORS[type(node)], sides, node)
+
+
+def microseconds(length: str, node: exp.Expr) -> int:
+    try:
+        amount, kind = interval_of(constant(length).facts)
+    except Refused as error:
+        raise Refused(error.code, error.message, error.hint, position(node)) from None
+    return amount * {"months": 30 * DAY, "days": DAY, "microseconds": 1}[kind]
+
+
+# Of the difference of two timestamps: what a unit is divided by, and what is taken off first.
+WITHIN = {"day": (DAY, 0), "hour": (3_600_000_000, DAY), "minute": (60_000_000, 3_600_000_000)}
+WITHIN |= {"second": (1_000_000, 60_000_000), "epoch_us": (1, 0), "epoch_ms": (1000, 0)}
+
+
+def part_of(name: str, difference: Expr, node: exp.Expr) -> Expr:
+    """epoch(ts - ts), and the days, hours, ... that it has."""
+    if name == "epoch":
+        return build("/", [difference, constant(1_000_000)], node)
+    if name not in WITHIN:
+        hint = "epoch, day, hour, minute and second are, and date_diff('month', a, b)."
+        refuse("not_supported", f"{name} of a difference of timestamps is not supported", hint, node)
+    divisor, whole = WITHIN[name]
+    rest = build("%", [difference, constant(whole)], node) if whole else difference
+    return build("//", [rest, constant(divisor)], node) if divisor > 1 else rest
 
 
 TYPES = {

@@ -239,15 +239,29 @@ class Reader(DuckDBParser):
             amount = exp.Literal.number(self._prev.text)
         elif self._match(TokenType.L_PAREN):
             sign = "-" if self._match(TokenType.DASH) else ""
-            if self._match(TokenType.NUMBER):
+            if self._match(TokenType.NUMBER) and self._curr is not None and self._curr.token_type == TokenType.R_PAREN:
                 amount = exp.Literal.number(sign + self._prev.text)
-                amount = amount if self._match(TokenType.R_PAREN) else None
+            else:
+                self._retreat(index + 2)
+                amount = self._parse_assignment()
+            amount = amount if self._match(TokenType.R_PAREN) else None
         if amount is None or self._curr is None:
             self._retreat(index)
             return None
         self._advance()
+        if not isinstance(amount, exp.Literal):
+            return self.expression(lasting(amount, self._prev.text.lower().removesuffix("s")))
         unit = exp.Literal.string(self._prev.text.lower())
         return self.expression(exp.Anonymous(this="interval", expressions=[amount, unit]))
+
+
+def lasting(amount: exp.Expr, unit: str) -> exp.Expr:
+    """INTERVAL (x) DAY as the engine writes it out."""
+    number: exp.Expr = exp.cast(amount, "DOUBLE", dialect="duckdb")
+    if unit not in ("second", "millisecond"):
+        whole = "INTEGER" if unit in ("year", "quarter", "month", "week", "day") else "BIGINT"
+        number = exp.cast(exp.Anonymous(this="trunc", expressions=[number]), whole, dialect="duckdb")
+    return exp.Anonymous(this=f"to_{unit}s", expressions=[number])
 
 
 class Marked(DuckDB):
