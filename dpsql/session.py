@@ -436,9 +436,17 @@ class Session:
             return self._plans[asked]
         policy = self._catalog.policy
         epsilon_, delta_ = privacy(policy, epsilon, delta, policy.max_epsilon(self._analyst))
-        plan = compiler.compile(query, self._catalog, epsilon_, delta_, parameters, shares(weights))
-        second_opinion(query)
-        self._confirm(plan)
+        try:
+            plan = compiler.compile(query, self._catalog, epsilon_, delta_, parameters, shares(weights))
+            second_opinion(query)
+            self._confirm(plan)
+        except Refused as error:
+            if (
+                error.code == "syntax" and isinstance(query, str) and encodable(query)
+            ):  # of which the engine knows more, unless it can read it
+                second_opinion(query)
+            error.locate(query)
+            raise
         if asked is not None:
             if len(self._plans) == REMEMBERED:
                 self._plans.clear()

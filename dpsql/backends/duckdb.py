@@ -309,7 +309,13 @@ def second_opinion(text: str) -> None:
     """Refuse what DuckDB would not read as one SELECT: then our parser has read something else into it."""
     tree = reads(text)
     if tree.get("error") or len(tree["statements"]) != 1:
-        raise Refused("syntax", "DuckDB would not accept this query", "Check the spelling and the brackets.")
+        what = tree.get("error_message", "DuckDB would not accept this query")
+        place = str(tree.get("position", ""))
+        refusal = Refused("syntax", f"not valid SQL: {what}", "Check the spelling and the brackets.")
+        if place.isdigit():  # in bytes
+            refusal.position = len(text.encode()[: int(place)].decode(errors="ignore"))
+        refusal.locate(text)
+        raise refusal
     if any(node.get("export_state") for node in nodes(tree)):
         raise Refused("not_supported", "EXPORT_STATE is not supported", "Leave it out.")
 
@@ -443,11 +449,13 @@ def finishes(outer: str, aggregating: bool = False) -> None:
             kind = repeatable().get(word)
             if kind is None:
                 near = get_close_matches(word, repeatable(), 1)
-                raise Refused(
+                refusal = Refused(
                     "function_unknown",
                     f"there is no function {word}() that may be used here",
                     f"Did you mean {near[0]}()?" if near else "See DuckDB's list of functions.",
                 )
+                refusal.word = word
+                raise refusal
             if kind in ("aggregate", "window") and node["class"] == "FUNCTION" and not aggregating:
                 raise Refused("not_supported", f"{word}() stands without OVER", "Write OVER () behind it.")
 

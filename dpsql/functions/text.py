@@ -42,7 +42,7 @@ MAX_CONSTANT = 500
 # Longer texts are NULL to these. A regular expression replaces all matches in time quadratic in the text; distances and
 # normal forms are quadratic by nature.
 MAX_SEARCHED = {"regexp_replace": 512, "regexp_extract": 2048}
-MAX_COMPARED = 256  # also where all matches of a regular expression are wanted: up to 0.5 ms for each cell
+MAX_COMPARED = 256  # also where all matches of a regular expression are wanted: up to 0.5 ms a cell, as levenshtein
 MAX_STEPS = 1_000  # of a regular expression, repetitions written out: the engine may take as many for each character
 
 

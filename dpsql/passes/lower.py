@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import re
 from fractions import Fraction
 from functools import reduce
@@ -43,6 +44,12 @@ OPERATORS: dict[type[exp.Expr], str] = {
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
 LENGTHS = frozenset(f"to_{unit}s" for unit in UNITS)
+# Aggregates of the engine over persons, which must not be mistaken for functions of released values.
+OVER_PERSONS = frozenset(
+    "median mode quantile quantile_cont quantile_disc string_agg group_concat list array_agg first last any_value "  # noqa: SIM905
+    "arg_max arg_min max_by min_by histogram product entropy kurtosis skewness mad approx_count_distinct approx_quantile "
+    "approx_top_k bit_and bit_or bit_xor favg fsum kahan_sum geomean ntile percent_rank cume_dist nth_value".split()
+)
 # Where a text stands beside a date or a timestamp it is one.
 DATED = {
     "=",
@@ -242,6 +249,21 @@ def value(node: exp.Expr, lower: Any) -> Expr:
     return result
 
 
+def over_persons(node: exp.Expr) -> NoReturn:
+    hint = "COUNT, SUM, AVG, their variances and correlations are."
+    refuse("not_supported", f"{describe(node)} over persons is not supported", hint, node)
+
+
+def unknown(node: exp.Anonymous) -> NoReturn:
+    """A name that is no function of ours, with the nearest one that is."""
+    if fold(node.name) in OVER_PERSONS:
+        over_persons(node)
+    words = {*NAMES, *RULES, "count", "sum", "avg", "min", "max"}
+    near = difflib.get_close_matches(fold(node.name), sorted(words), n=1, cutoff=0.8)
+    hint = f"Did you mean {near[0]}()?" if near else "See the README for what is supported."
+    refuse("function_unknown", f"there is no function {node.name}() that may be used here", hint, node)
+
+
 def called(node: exp.Anonymous, lower: Any) -> Expr:
     """A function of the table, by one of its names."""
     name, arguments = take(node, "this", "expressions")
@@ -252,10 +274,10 @@ def called(node: exp.Anonymous, lower: Any) -> Expr:
         if name == "interval" or fold(node.name) in {"age", *LENGTHS}:
             hint = "Write date_diff('day', a, b) for the days between, and date + INTERVAL 3 DAY."
             refuse("not_supported", "an interval stands where there is no date", hint, node)
-        refuse("not_supported", f"{describe(node)} is not supported", "See the README for what is supported.", node)
+        unknown(node)
     if len(arguments) not in row.arguments:
         many = f"{row.arguments[0]} to {row.arguments[-1]}" if len(row.arguments) > 1 else f"{row.arguments[0]}"
-        refuse("not_supported", f"{describe(node)} takes {many} arguments", "Count its arguments.", node)
+        refuse("arguments_invalid", f"{describe(node)} takes {many} argument{'s' * (many != '1')}", "Count them.", node)
     if row.name in (*WITHIN, "epoch", "date_part") and (difference := passed(arguments[-1], lower)) is not None:
         unit = arguments[0].name.lower() if row.name == "date_part" else row.name
         return part_of(SYNONYMS.get(unit, unit), difference, node)

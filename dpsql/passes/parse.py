@@ -249,7 +249,7 @@ class Reader(DuckDBParser):
             self._retreat(index)
             return None
         self._advance()
-        if not isinstance(amount, exp.Literal):
+        if not isinstance(amount.this if isinstance(amount, exp.Neg) else amount, exp.Literal):
             return self.expression(lasting(amount, self._prev.text.lower().removesuffix("s")))
         unit = exp.Literal.string(self._prev.text.lower())
         return self.expression(exp.Anonymous(this="interval", expressions=[amount, unit]))
@@ -331,12 +331,22 @@ def position(node: exp.Expr | None) -> int | None:
     return min((child.meta["start"] for child in node.walk() if "start" in child.meta), default=None)
 
 
+# Functions that the parser calls otherwise than the query.
+CALLED: dict[type[exp.Expr], str] = {
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
+    exp.GroupConcat: "string_agg",
+}
+
+
 def describe(node: exp.Expr) -> str:
     """A construct's name in words that stand in the query: CurrentDate -> CURRENT_DATE."""
     if isinstance(node, exp.Anonymous):
         return f"{node.name}()"
     if isinstance(node, exp.Var):
         return node.name.upper()
+    if type(node) in CALLED:
+        return f"{CALLED[type(node)]}()"
     word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(node).__name__).upper()
     return f"{word.replace(' ', '_')}()" if isinstance(node, exp.Func) else word
 
@@ -367,7 +377,11 @@ def parse(text: str) -> Parsed:
         statements = [s for s in parser.parse(tokens, text) if s]
     except sqlglot.errors.ParseError as error:
         first = error.errors[0] if error.errors else {}
-        what = first.get("description") or "cannot be parsed"
+        if "provided arguments" in (first.get("description") or ""):
+            what = "a function has more arguments than it takes"
+            raise Refused("arguments_invalid", what, "Count them.", place(text, first)) from None
+        # The parser calls things by the names of its classes.
+        what = re.sub(r"Required keyword.*", "something is missing", first.get("description") or "cannot be parsed")
         raise Refused(
             "syntax", f"not valid SQL: {what}", "Check the spelling and the brackets.", place(text, first)
         ) from None
