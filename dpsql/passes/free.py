@@ -16,7 +16,7 @@ from dpsql.passes.parse import describe
 # What may stand there beside the functions that are called by name.
 NODES = (
     *(exp.Binary, exp.Unary, exp.Case, exp.Cast, exp.In, exp.Between, exp.Window, exp.Anonymous, exp.If),
-    *(exp.Null, exp.Array, exp.Struct, exp.Bracket),
+    *(exp.Null, exp.Array, exp.Struct, exp.Bracket, exp.Map, exp.ToMap),
 )
 # Parts of a node that are no values themselves.
 STRUCTURE = (
@@ -29,6 +29,7 @@ STRUCTURE = (
     exp.IgnoreNulls,
     exp.RespectNulls,
     exp.Slice,
+    exp.PropertyEQ,
 )
 WRITTEN = (exp.DataType, exp.Identifier, exp.Var)
 # Rows that are equal in a window's order would come as the engine likes: for some functions the window is ordered further;

@@ -46,7 +46,7 @@ OPERATORS: dict[type[exp.Expr], str] = {
 LENGTHS = frozenset(f"to_{unit}s" for unit in UNITS)
 # Aggregates of the engine over persons, which must not be mistaken for functions of released values.
 OVER_PERSONS = frozenset(
-    "median mode quantile quantile_cont quantile_disc string_agg group_concat list array_agg first last any_value "  # noqa: SIM905
+    "median mode quantile quantile_cont quantile_disc string_agg listagg group_concat list array_agg first last any_value "  # noqa: SIM905
     "arg_max arg_min max_by min_by histogram product entropy kurtosis skewness mad approx_count_distinct approx_quantile "
     "approx_top_k bit_and bit_or bit_xor favg fsum kahan_sum geomean ntile percent_rank cume_dist nth_value".split()
 )

@@ -119,6 +119,14 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.BitwiseRightShift,
         exp.BitwiseNot,
         exp.Glob,
+        exp.All,
+        exp.Struct,
+        exp.PropertyEQ,
+        exp.Map,
+        exp.ToMap,
+        exp.Lambda,
+        exp.Comprehension,
+        exp.LimitOptions,
         exp.Array,
         exp.Bracket,
         exp.Slice,
@@ -155,6 +163,9 @@ NODED = {
     "LEAD",
 }
 NODED |= {"FIRST_VALUE", "LAST_VALUE"}
+# Aggregates that the parser would translate.
+AS_CALLED = "approx_quantile arg_max arg_min argmax argmin max_by min_by quantile quantile_cont quantile_disc".split()  # noqa: SIM905
+AS_CALLED += ["string_agg", "stringagg", "listagg", "group_concat"]
 
 
 class Reader(DuckDBParser):
@@ -166,7 +177,11 @@ class Reader(DuckDBParser):
 
     FUNCTIONS: ClassVar = {name: f for name, f in DuckDBParser.FUNCTIONS.items() if name in NODED}
     FUNCTION_PARSERS: ClassVar = {
-        **{name: f for name, f in DuckDBParser.FUNCTION_PARSERS.items() if name.lower() not in {*NAMES, *RULES}},
+        **{
+            name: f
+            for name, f in DuckDBParser.FUNCTION_PARSERS.items()
+            if name.lower() not in {*NAMES, *RULES, *AS_CALLED}
+        },
         "EXTRACT": lambda self: self.extract(),
         "POSITION": lambda self: self.reread("POSITION", "this", "substr"),
         "SUBSTRING": lambda self: self.reread("SUBSTRING", "this", "start", "length"),
@@ -205,6 +220,17 @@ class Reader(DuckDBParser):
         if any(node.args.values()):
             raise Refused("not_supported", f"this form of {form} is not supported", "See the README.", position(node))
         return self.expression(exp.Anonymous(this=name, expressions=arguments))
+
+    def _parse_simplified_pivot(self, is_unpivot: bool | None = None) -> exp.Pivot:
+        """PIVOT t ON x IN (1, 2) USING count(*) GROUP BY y, and what may stand behind it."""
+        pivot = super()._parse_simplified_pivot(is_unpivot)
+        for clause, found in (
+            ("order", self._parse_order()),
+            ("limit", self._parse_limit()),
+            ("offset", self._parse_offset()),
+        ):
+            pivot.set(clause, found)
+        return pivot
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> Any:
         """list[i] with the index as it is written: sqlglot would count from 0."""
@@ -302,6 +328,8 @@ SIGNS: dict[type[exp.Expr], tuple[str, str]] = {
 
 def write_signs_out(tree: exp.Expr) -> None:
     """Signs and methods as calls: a ^@ b is starts_with(a, b), and x.f(y) is f(x, y)."""
+    for group in list(tree.find_all(exp.WithinGroup)):
+        within_group(group)
     for node in list(tree.find_all(*SIGNS, exp.Dot)):
         if isinstance(node, exp.Dot):
             owner, function = node.this, node.expression
@@ -317,6 +345,50 @@ def write_signs_out(tree: exp.Expr) -> None:
         rest = {k for k, v in node.args.items() if v} - {"this", "expression"}
         if not rest:
             node.replace(signed(name, sign, *(sides[::-1] if sign == "<@" else sides)))
+
+
+def within_group(node: exp.WithinGroup) -> None:
+    """percentile_cont(0.5) WITHIN GROUP (ORDER BY x) as quantile_cont(x, 0.5 ORDER BY x), as the engine does."""
+    function, order = node.this, node.expression
+    word = {"percentile_cont": "quantile_cont", "percentile_disc": "quantile_disc", "mode": "mode"}.get(
+        fold(function.name)
+    )
+    if word is None or len(function.expressions) != (word != "mode") or len(order.expressions) != 1:
+        return
+    value = order.expressions[0].this.copy()
+    arguments: list[exp.Expr] = [value, *function.expressions]
+    arguments[-1] = exp.Order(this=arguments[-1], expressions=order.expressions)
+    node.replace(exp.Anonymous(this=word, expressions=arguments))
+
+
+def write_limit_out(node: exp.Expr) -> None:
+    """FETCH FIRST 2 ROWS ONLY is LIMIT 2, and LIMIT (1 + 1) is too."""
+    if isinstance(node, exp.Fetch):
+        options = node.args.get("limit_options")
+        if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+            return
+        node.replace(exp.Limit(expression=node.args.get("count") or exp.Literal.number(1)))
+    elif isinstance(node.expression, exp.Paren | exp.Binary):
+        total = folded(node.expression)
+        if total is not None and total >= 0:
+            node.set("expression", exp.Literal.number(total))
+
+
+def folded(node: exp.Expr) -> int | None:
+    """A sum, difference or product of constants."""
+    match node:
+        case exp.Paren():
+            return folded(node.this)
+        case exp.Literal() if not node.is_string and node.name.isdigit():
+            return int(node.name)
+        case exp.Add() | exp.Sub() | exp.Mul():
+            left, right = folded(node.this), folded(node.expression)
+            if left is None or right is None:
+                return None
+            return (
+                left * right if isinstance(node, exp.Mul) else left + right * (1 if isinstance(node, exp.Add) else -1)
+            )
+    return None
 
 
 def apart(tree: exp.Query) -> Parsed:
@@ -393,10 +465,13 @@ def parse(text: str) -> Parsed:
     if not isinstance(tree, exp.Select | exp.SetOperation | exp.Pivot):
         raise Refused("select_only", f"{describe(tree)} is not a query", "Only SELECT is answered.")
     write_signs_out(tree)
+    for limit in list(tree.find_all(exp.Limit, exp.Fetch)):
+        write_limit_out(limit)
     for order in list(tree.find_all(exp.Order)):
         order_by_all(order)
     for node in tree.walk():
-        if type(node) not in NODES:
+        excluded = isinstance(node, exp.Var) and isinstance(node.parent, exp.WindowSpec)  # EXCLUDE CURRENT ROW
+        if type(node) not in NODES and not excluded:
             hint = next(
                 (hint for cls, hint in HINTS.items() if isinstance(node, cls)), "See the README for what is supported."
             )
