@@ -692,6 +692,7 @@ ORDINARY = [
     *["regexp_replace(s, '[0-9]', '#', 'g')", "regexp_extract_all(s, '[a-z0-9]')", "string_split_regex(s, '[-%]')", "regexp_split_to_array(s, 'b')", "url_decode(s)", "url_decode(s || '%20%C3%A9%')", "printf('%s-%d', s, i)", "printf('%.2f', f)", "format('{}: {}', s, n)", "parse_path(s)"],
     *["w - TIMESTAMP '2020-03-01' > INTERVAL 10 DAY", "INTERVAL '2 months' <= w - born", "epoch(w - TIMESTAMP '2020-03-01')", "extract(day FROM w - born)", "date_part('hours', born - w)", "minute(w - born)", "epoch_ms(w - born)", "epoch_ns(w)", "epoch_ns(born)"],
     *["born + INTERVAL (n) DAY", "w - INTERVAL (n + 1) HOURS", "born + to_days(i)", "to_weeks(i) + w", "w + to_microseconds(n)"],
+    *["b IS TRUE", "b IS NOT TRUE", "make_timestamp(2020, n + 1, 1, n, 30, 1.5)", "make_timestamp(year(born), 2, 3, 4, n, f + 6)"],
     *["i + n * 2", "i // 2", "i % 3", "f / 3", "-d", "i IS NULL", "NOT b", "(i > 0 AND b) OR s = 'abc'"],
 ]  # fmt: skip
 

@@ -254,6 +254,24 @@ def over_persons(node: exp.Expr) -> NoReturn:
     refuse("not_supported", f"{describe(node)} over persons is not supported", hint, node)
 
 
+def moment(arguments: list[Expr], node: exp.Expr) -> Expr:
+    """make_timestamp(year, month, day, hour, minute, seconds): microseconds after the day, if they are in their ranges."""
+    *date, hour, minute, seconds = arguments
+    seconds = build("CAST", [seconds, constant("DOUBLE")], node)
+    found: Expr = build("epoch_us", [build("make_date", date, node)], node)
+    tests: list[Expr] = []
+    for value_, most, each in ((hour, 23, 3_600_000_000), (minute, 59, 60_000_000), (seconds, 60, 1_000_000)):
+        ends = [constant(0), constant(most)]
+        tests.append(build("BETWEEN", [value_, *ends], node))
+        part = build("least", [build("greatest", [value_, ends[0]], node), ends[1]], node)
+        part = build("*", [part, constant(each)], node)
+        if value_ is seconds:
+            part = build("CAST", [build("round_even", [part, constant(0)], node), constant("BIGINT")], node)
+        found = build("+", [found, part], node)
+    fits = reduce(lambda a, b: build("AND", [a, b], node), tests)
+    return build("CASE", [fits, build("make_timestamp", [found], node), constant(None)], node)
+
+
 def unknown(node: exp.Anonymous) -> NoReturn:
     """A name that is no function of ours, with the nearest one that is."""
     if fold(node.name) in OVER_PERSONS:
@@ -275,6 +293,8 @@ def called(node: exp.Anonymous, lower: Any) -> Expr:
             hint = "Write date_diff('day', a, b) for the days between, and date + INTERVAL 3 DAY."
             refuse("not_supported", "an interval stands where there is no date", hint, node)
         unknown(node)
+    if row.name == "make_timestamp" and len(arguments) == 6:
+        return moment([lower(argument) for argument in arguments], node)
     if len(arguments) not in row.arguments:
         many = f"{row.arguments[0]} to {row.arguments[-1]}" if len(row.arguments) > 1 else f"{row.arguments[0]}"
         refuse("arguments_invalid", f"{describe(node)} takes {many} argument{'s' * (many != '1')}", "Count them.", node)
@@ -517,12 +537,9 @@ def target(to: exp.Expr, node: exp.Expr) -> str:
                 return f"DECIMAL({width},{scale})"
         elif known is not None and known != "DECIMAL" and not sizes:
             return known
-    refuse(
-        "not_supported",
-        f"CAST to {to.sql('duckdb')} is not supported",
-        "Cast to INTEGER, DOUBLE, VARCHAR, DATE, ...",
-        node,
-    )
+    times = isinstance(to, exp.DataType) and to.this == exp.DataType.Type.TIME
+    hint = "Compare hour(x), or strftime(x, '%H:%M')." if times else "Cast to INTEGER, DOUBLE, VARCHAR, DATE, ..."
+    refuse("not_supported", f"CAST to {to.sql('duckdb')} is not supported", hint, node)
 
 
 def converted(node: exp.Cast, lower: Any) -> Expr:

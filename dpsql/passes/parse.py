@@ -330,6 +330,12 @@ def write_signs_out(tree: exp.Expr) -> None:
     """Signs and methods as calls: a ^@ b is starts_with(a, b), and x.f(y) is f(x, y)."""
     for group in list(tree.find_all(exp.WithinGroup)):
         within_group(group)
+    for test in list(tree.find_all(exp.Is)):
+        if isinstance(test.expression, exp.Boolean):  # x IS [NOT] TRUE
+            whole = test.parent if isinstance(test.parent, exp.Not) else test
+            kind = exp.NullSafeEQ if whole is test else exp.NullSafeNEQ
+            truth = exp.cast(test.this, "BOOLEAN", dialect="duckdb")
+            whole.replace(kind(this=truth, expression=test.expression))
     for node in list(tree.find_all(*SIGNS, exp.Dot)):
         if isinstance(node, exp.Dot):
             owner, function = node.this, node.expression

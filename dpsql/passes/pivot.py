@@ -140,7 +140,7 @@ def others(source: exp.Expr, used: list[exp.Expr], node: exp.Expr, ctes: dict[st
         refuse(
             "pivot_needs_group",
             "PIVOT would group by all other columns",
-            "Write GROUP BY, or list columns in a subquery.",
+            "Write GROUP BY, or PIVOT a subquery that lists its columns.",
             node,
         )
     gone = {fold(column.name) for part in used for column in part.find_all(exp.Column)}
