@@ -35,7 +35,7 @@ class Refused(Error):
 
 # What the engine says of SQL over releases, and what we call it: the code, the message, and the hint.
 ENGINE_SAYS = (
-    (r'Referenced column "(.+?)" not found', "column_unknown", "no table of FROM has a column {0!r}"),
+    (r'Referenced column "(.+?)" (?:was )?not found', "column_unknown", "no table of FROM has a column {0!r}"),
     (r'does not have a column named "(.+?)"', "column_unknown", "no table of FROM has a column {0!r}"),
     (r'Referenced table "(.+?)" not found', "table_unknown", "{0!r} is not a table of FROM"),
     (

@@ -382,7 +382,8 @@ DECODED = f"(?:[^%]|(?:%{HEX}?)*%(?:{CHARACTERS})|(?:%{HEX}?)+[^%0-9A-Fa-f])*(?:
 def decode(sides: Sides, _: Sequence[Facts], __: Facts) -> exp.Expr:
     """Of what is UTF-8 once it is decoded; else NULL."""
     pattern = exp.Literal.string(DECODED), exp.Literal.string("s")
-    return invoke("url_decode", when((invoke("regexp_full_match", sides[0], *pattern), again(sides[0]))))
+    whole = present(lambda s: invoke("regexp_full_match", *s, *pattern), sides[:1])
+    return invoke("url_decode", when((whole, again(sides[0]))))
 
 
 def printed(name: str, sign: str, kinds: dict[str, Sequence[str]]) -> Function:
@@ -469,7 +470,7 @@ TEXT = (
     regexp("regexp_full_match", (2, 3), test_of),
     regexp("regexp_extract", (2, 4), extracted, "group"),
     regexp("regexp_replace", (3, 4), substituted, "replacement", allowed="cgis"),
-    named("url_decode", ONE, function("url_decode", ONE, same).facts, decode),
+    capped(named("url_decode", ONE, function("url_decode", ONE, same).facts, decode), 4096),
     printed(
         "printf", r"%(?:%|s|0?[1-9]?d|\.[0-9]f)", {"s": ("VARCHAR",), "d": ("INTEGER",), "f": ("DOUBLE", "DECIMAL")}
     ),

@@ -476,6 +476,8 @@ def parse(text: str) -> Parsed:
     for order in list(tree.find_all(exp.Order)):
         order_by_all(order)
     for node in tree.walk():
+        if isinstance(node, exp.Group) and not any(node.args.values()):
+            raise Refused("syntax", "not valid SQL: GROUP BY has no keys", "Name them, or write GROUP BY ALL.")
         excluded = isinstance(node, exp.Var) and isinstance(node.parent, exp.WindowSpec)  # EXCLUDE CURRENT ROW
         if type(node) not in NODES and not excluded:
             hint = next(
