@@ -153,7 +153,8 @@ def longer(name: str, parts: Sequence[Facts], nullable: bool) -> Facts:
     found = choice(name, [element(a) if a.type.element else a for a in parts], True)
     copies = sum(a.copies for a in parts)
     if copies > LONGEST:
-        raise overflow(name)
+        what = f"a list may become more than {LONGEST} times as long as the lists in its row"
+        raise Refused("may_overflow", what, "Join fewer of them.")
     if found.type == VARCHAR:
         found = grown(parts, sum((a.growth for a in parts), Fraction(0)))
     for a in parts:

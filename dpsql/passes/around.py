@@ -18,13 +18,13 @@ def spread(parsed: Parsed) -> exp.Query | exp.Pivot:
     tree = expand(parsed.tree)
     if not isinstance(tree, exp.Select):
         return tree
-    groups = tree.args.get("group") is not None or any(map(has_aggregate, tree.expressions))
     limit = tree.args.get("limit")
     share = limit is not None and limit.args.get("limit_options") is not None
-    names = [item.alias or label(item, top=True) for item in tree.expressions]
-    if not groups or not (tree.args.get("distinct") or share) or len(set(map(fold, names))) < len(names):
+    groups = tree.args.get("group") is not None or any(map(has_aggregate, tree.expressions))
+    if not (tree.args.get("distinct") or share) or not groups or any(item.is_star for item in tree.expressions):
         return tree
-    if any(item.is_star for item in tree.expressions):
+    names = [item.alias or label(item, top=True) for item in tree.expressions]
+    if len(set(map(fold, names))) < len(names):
         return tree
     items = [item.unalias() for item in tree.expressions]
     known = {item.sql("duckdb"): name for item, name in zip(items, names, strict=True)}
