@@ -444,7 +444,7 @@ class Session:
             if (
                 error.code == "syntax" and isinstance(query, str) and encodable(query)
             ):  # of which the engine knows more, unless it can read it
-                second_opinion(query)
+                second_opinion(query, error.position)
             error.locate(query)
             raise
         if asked is not None:

@@ -305,13 +305,13 @@ def reads(text: str) -> dict[str, Any]:
     return tree
 
 
-def second_opinion(text: str) -> None:
+def second_opinion(text: str, known: int | None = None) -> None:
     """Refuse what DuckDB would not read as one SELECT: then our parser has read something else into it."""
     tree = reads(text)
     if tree.get("error") or len(tree["statements"]) != 1:
         what = tree.get("error_message", "DuckDB would not accept this query")
         place = str(tree.get("position", ""))
-        refusal = Refused("syntax", f"not valid SQL: {what}", "Check the spelling and the brackets.")
+        refusal = Refused("syntax", f"not valid SQL: {what}", "Check the spelling and the brackets.", known)
         if place.isdigit():  # in bytes
             refusal.position = len(text.encode()[: int(place)].decode(errors="ignore"))
         refusal.locate(text)
