@@ -20,6 +20,7 @@ from dpsql.compose import Compiler, compose, not_one_for_each
 from dpsql.errors import Refused
 from dpsql.mechanisms import Gaussian, Laplace
 from dpsql.passes.allot import allot
+from dpsql.passes.around import spread
 from dpsql.passes.bind import bind, written
 from dpsql.passes.climb import climb
 from dpsql.passes.given import filled
@@ -65,7 +66,7 @@ def compile(
     try:
         parsed = parse(text)
         try:
-            plan = release(parsed, catalog, epsilon, delta, parameters)
+            plan = release(replace(parsed, tree=spread(parsed)), catalog, epsilon, delta, parameters)
         except Refused as error:
             refusal = error
         else:
@@ -128,10 +129,10 @@ def composed(
         return replace(given(tuple((value,) for value in samples)), waits=waits, given=given)
 
     compiler = Compiler(local, single, whole, plan)
-    pivoted = unpivot(parsed.tree)
-    if not isinstance(pivoted, exp.Query):
+    tree = unpivot(spread(parsed))
+    if not isinstance(tree, exp.Query):
         raise refusal
-    tree = written(pivoted, bind(parsed.marks, parameters))
+    tree = written(tree, bind(parsed.marks, parameters))
     sets = has_sets(tree)
     opened = iter(range(MAX_TRIES))
 

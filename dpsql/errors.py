@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class Error(Exception):
     """What every dpsql error has: a stable code, a message, a hint, and the place in the query's text."""
@@ -11,10 +13,14 @@ class Error(Exception):
         self.code, self.message, self.hint, self.position = code, message, hint, position
         self.line: int | None = None
         self.column: int | None = None
+        self.word = ""  # that the error is about, where its place is not known
 
     def locate(self, text: str) -> None:
         """Say in which line and column of the text the place is."""
-        if self.position is not None:
+        if self.position is None and self.word:
+            found = re.search(rf"(?<!\w){re.escape(self.word)}(?!\w)", text, re.IGNORECASE)
+            self.position = found.start() if found else None
+        if self.position is not None and self.line is None:
             before = text[: self.position]
             self.line, self.column = before.count("\n") + 1, self.position - before.rfind("\n")
 
@@ -25,6 +31,47 @@ class Error(Exception):
 
 class Refused(Error):
     """Decided before any data was read, from public facts only, so it may explain itself in full."""
+
+
+# What the engine says of SQL over releases, and what we call it: the code, the message, and the hint.
+ENGINE_SAYS = (
+    (r'Referenced column "(.+?)" (?:was )?not found', "column_unknown", "no table of FROM has a column {0!r}"),
+    (r'does not have a column named "(.+?)"', "column_unknown", "no table of FROM has a column {0!r}"),
+    (r'Referenced table "(.+?)" not found', "table_unknown", "{0!r} is not a table of FROM"),
+    (
+        r'Ambiguous reference to (?:column name|table) "(.+?)"',
+        "column_ambiguous",
+        "{0!r} is a column of several tables",
+    ),
+    (r'column "(.+?)" must appear in the GROUP BY', "not_grouped", "{0!r} is neither in GROUP BY nor in an aggregate"),
+    (
+        r"(cannot contain aggregates|cannot be nested)",
+        "aggregate_misplaced",
+        "an aggregate stands where a row is needed",
+    ),
+    (r"(cannot contain window functions)", "window_misplaced", "a window function stands where a row is needed"),
+    (r"No function matches the given name and argument types '(.+?)'", "type_mismatch", "there is no {0}"),
+)
+HINTS = {
+    "column_ambiguous": "Write table.column.",
+    "not_grouped": "Group by it or aggregate it.",
+    "aggregate_misplaced": "Put conditions on aggregates into HAVING; aggregates cannot be nested.",
+    "window_misplaced": "Compute it in a subquery, or put the condition into QUALIFY.",
+    "type_mismatch": "Count its arguments, and cast them: CAST(x AS DOUBLE).",
+}
+
+
+def of_engine(said: str) -> Refused:
+    """What the engine says when it binds SQL over releases, which are not there yet: it knows of names and types alone."""
+    for pattern, code, message in ENGINE_SAYS:
+        if found := re.search(pattern, said):
+            near = re.search(r'Candidate (?:bindings|tables): "(.+?)"', said)
+            hint = f"Did you mean {near[1]}?" if near else HINTS.get(code, "Check its name.")
+            refusal = Refused(code, message.format(found[1]), hint)
+            refusal.word = re.split(r"[(.]", found[1])[0] if '"' in pattern or code == "type_mismatch" else ""
+            return refusal
+    what = said.partition("\n")[0].partition(": ")[2]
+    return Refused("engine_cannot", f"the engine cannot finish this query: {what}", "Simplify it.")
 
 
 class BudgetExhausted(Error):

@@ -16,7 +16,7 @@ from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
 from dpsql.catalog import DOUBLE, Type, quoted
 from dpsql.consistent import agreed, fitting
-from dpsql.errors import Refused, Unfinished
+from dpsql.errors import Refused, Unfinished, of_engine
 from dpsql.plan import Plan, PrivateKeys, Program, PublicKeys, Read
 
 if TYPE_CHECKING:
@@ -157,8 +157,7 @@ class Scratch:
                     cursor.execute(view(index, tuple(output.name for output in part.outputs), unfilled(part)))
                 cursor.execute(f"EXPLAIN {plan.outer}").fetchall()
             except duckdb.Error as error:
-                what = str(error).partition("\n")[0].partition(": ")[2]
-                raise Refused("engine_cannot", f"the engine cannot finish this query: {what}", "Simplify it.") from None
+                raise of_engine(str(error)) from None
 
     def tell(self, names: tuple[str, ...], rows: list[Row], loss: Loss) -> Answer:
         """An answer that is not about persons, in the shape of the others."""

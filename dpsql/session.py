@@ -470,9 +470,15 @@ class Session:
         policy = self._catalog.policy
         epsilon_, delta_ = privacy(policy, epsilon, delta, policy.max_epsilon(self._analyst))
         catalog = self._catalog.limited(*limits)
-        plan = compiler.compile(query, catalog, epsilon_, delta_, parameters, shares(weights))
-        second_opinion(query)
-        self._confirm(plan)
+        try:
+            plan = compiler.compile(query, catalog, epsilon_, delta_, parameters, shares(weights))
+            second_opinion(query)
+            self._confirm(plan)
+        except Refused as error:
+            if error.code == "syntax" and encodable(query):  # of which the engine knows more, unless it can read it
+                second_opinion(query, error.position)
+            error.locate(query)
+            raise
         if asked is not None:
             if len(self._plans) == REMEMBERED:
                 self._plans.clear()

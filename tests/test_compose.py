@@ -177,7 +177,7 @@ AROUND = [
     CLOCK.format("(SELECT year(age(TIMESTAMP '2020-01-01')) FROM m)"),
     'SELECT "current_date", a FROM (SELECT count(*) AS a FROM customer)',
     # What fails for the kind of a value is refused before it is known.
-    "SELECT quantity // (SELECT avg(quantity) FROM orders) AS q, count(*) FROM orders GROUP BY q ORDER BY q",
+    "SELECT quantity & (SELECT avg(quantity) FROM orders) AS q, count(*) FROM orders GROUP BY q ORDER BY q",
     # Rows of persons that multiply with what an analyst made of a release.
     "WITH d AS (SELECT status, count(*) AS n FROM orders GROUP BY status), b AS (SELECT x.status FROM d x, d y, d z) "
     "SELECT count(*) FROM orders o JOIN b ON o.status = b.status JOIN b c ON o.status = c.status",

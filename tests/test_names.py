@@ -14,9 +14,25 @@ from dpsql.passes.label import KEYWORDS
 
 # How the engine names what stands in a query as a sign or as words.
 SIGNS = {
-    **{name: name for name in ("+", "-", "*", "/", "//", "%", "&", "|", "||", "=", "!=", "<", "<=", ">", ">=")},
+    **{
+        name: name
+        for name in ("+", "-", "*", "/", "//", "%", "&", "|", "||", "<<", ">>", "~", "=", "!=", "<", "<=", ">", ">=")
+    },
     **dict.fromkeys(("~~", "!~~", "like_escape", "not_like_escape"), "LIKE"),
     **dict.fromkeys(("~~*", "!~~*", "ilike_escape", "not_ilike_escape"), "ILIKE"),
+    "**": "pow",
+    "^": "pow",
+    "@": "abs",
+    "^@": "starts_with",
+    "~~~": "LIKE",
+    "&&": "list_has_any",
+    "@>": "list_has_all",
+    "<@": "list_has_all",
+    **{f"IS {word}DISTINCT FROM": f"IS {word}DISTINCT FROM" for word in ("", "NOT ")},
+    **{
+        f"to_{unit}s": "+ INTERVAL"
+        for unit in ("week", "day", "hour", "minute", "second", "millisecond", "microsecond")
+    },
     "if": "CASE",
     "__between": "BETWEEN",
     "__cast": "CAST",
@@ -45,10 +61,8 @@ REFUSED = {
         alias can_cast_implicitly constant_or_null create_sort_key get_type index_key is_histogram_other_bin pg_typeof
         stats typeof vector_type""",
     "raises for some values, and no simple guard keeps those away": """
-        << binom decimal_division epoch_ns format parse_formatted_bytes path_join printf url_decode""",
-    "a macro that has its argument twice, and so doubles with every level": "fmod",
-    "a sign for which there is a word, or that is not read": """
-        !__postfix ** >> @ ^ ^@ ~ ~~~ IS_DISTINCT_FROM IS_NOT_DISTINCT_FROM""",
+        binom decimal_division parse_formatted_bytes path_join""",
+    "a sign that the parser does not read, for which there is a word: 5 ! is factorial(5)": "!__postfix",
     "an aggregate": "geomean geometric_mean wavg weighted_avg",
     "state of aggregates": "combine finalize to_aggregate_state",
     "lists: takes a function or the name of one": """
@@ -58,19 +72,17 @@ REFUSED = {
         <-> <=> array_cosine_distance array_cosine_similarity array_cross_product array_distance array_dot_product
         array_inner_product array_negative_dot_product array_negative_inner_product list_cosine_distance
         list_cosine_similarity list_distance list_dot_product list_entropy list_inner_product list_kurtosis
-        list_kurtosis_pop list_mad list_median list_negative_dot_product list_negative_inner_product list_product
+        list_kurtosis_pop list_mad list_negative_dot_product list_negative_inner_product list_product
         list_sem list_skewness list_stddev_pop list_stddev_samp list_var_pop list_var_samp""",
-    "lists: made longer, nested, or of a length that a cell gives": """
-        array_append array_cat array_concat array_prepend array_push_back array_push_front array_resize array_value
-        array_zip equi_width_bins flatten generate_series generate_subscripts list_append list_cat list_concat
-        list_histogram list_prepend list_resize list_zip range unpivot_list""",
-    "lists: signs, orders and choices that are not needed yet": """
-        && <@ @> array_grade_up array_intersect array_pop_back array_pop_front array_reverse_sort array_select
-        array_sort array_to_string_comma_default array_where cardinality grade_up list_any_value
-        list_approx_count_distinct list_bit_and list_bit_or list_bit_xor list_bool_and list_bool_or list_first
-        list_grade_up list_intersect list_last list_mode list_reverse_sort list_select list_sort list_string_agg
-        list_where parse_path regexp_extract_all regexp_split_to_array regexp_split_to_table str_split_regex
-        string_split_regex""",
+    "lists: nested, or of a length that a cell gives": """
+        array_resize array_value array_zip equi_width_bins flatten generate_series generate_subscripts list_histogram
+        list_resize list_zip range unpivot_list""",
+    "lists: the order of equal elements, or an estimate, is the engine's": """
+        array_grade_up grade_up list_approx_count_distinct list_grade_up""",
+    "lists: places in another list, for which list[i] and list[i:j] are there": """
+        array_select array_where list_select list_where""",
+    "makes rows, or has a word of its own: array_to_string": """
+        array_to_string_comma_default list_string_agg regexp_split_to_table""",
     "JSON": """
         ->> array_to_json from_json from_json_strict json json_array json_array_length json_contains
         json_copy_strftime_if_date json_copy_strftime_if_timestamp json_deep_merge json_exists json_extract
@@ -91,18 +103,15 @@ REFUSED = {
         enum_range enum_range_boundary from_base64 from_binary from_hex get_bit hive_partition_component icu_sort_key
         make_type md5_number md5_number_lower md5_number_upper octet_length replace_type set_bit to_base64 unbin unhex
         uuid_extract_timestamp uuid_extract_version""",
-    "intervals that are not constants, times of day, time zones and nanoseconds": """
+    "intervals of months that are not constants, times of day, time zones and nanoseconds": """
         age make_time make_timestamp_ns make_timestamptz normalized_interval timetz_byte_comparable timezone
-        timezone_hour timezone_minute to_centuries to_days to_decades to_hours to_microseconds to_millennia
-        to_milliseconds to_minutes to_months to_quarters to_seconds to_timestamp to_weeks to_years""",
+        timezone_hour timezone_minute to_centuries to_decades to_millennia to_months to_quarters to_timestamp to_years""",
     "geometry": """
         st_asbinary st_asgeojson st_astext st_aswkb st_aswkt st_crs st_geomfromgeojson st_geomfromwkb
         st_intersects_extent st_setcrs vertex_extract""",
 }
 INTERNAL = ("__internal_", "collate_", "icu_collate_")  # of the engine itself; and collations, which give BLOBs
-NOT = {
-    name.replace("_", " ") if name.startswith("IS_") else name for names in REFUSED.values() for name in names.split()
-}
+NOT = {name for names in REFUSED.values() for name in names.split()}
 
 
 def every() -> list[str]:

@@ -39,8 +39,8 @@ SETTINGS = {
     "max_expression_depth": 1000,
 }
 # Every function and every operator that the generated SQL may call, as DuckDB's own parser names them.
-OPERATORS = "+ - * / // % & | || ~~ ~~* like_escape ilike_escape list_sort list_aggregate".split()  # noqa: SIM905
-AGGREGATION = ">> count_star count sum min max sqrt isnan hash row_number strlen unnest range list_value log2 pow bool_and bool_or rank dense_rank lag lead first_value last_value first last nth_value ntile percent_rank cume_dist".split()  # noqa: SIM905
+OPERATORS = "+ - * / // % & | || << >> ~ ~~ ~~* like_escape ilike_escape list_sort list_aggregate array_extract array_slice".split()  # noqa: SIM905
+AGGREGATION = "count_star count sum min max sqrt isnan hash row_number strlen unnest range list_value log2 pow bool_and bool_or rank dense_rank lag lead first_value last_value first last nth_value ntile percent_rank cume_dist".split()  # noqa: SIM905
 CALLS = frozenset([*OPERATORS, *AGGREGATION, *(row.name for row in NAMES.values())])
 STEPS = frozenset(  # some have the number of their block behind them
     "rows grid pairs ranked kept norms guesses roots limited claims placed claimed values added persons "  # noqa: SIM905
@@ -48,9 +48,7 @@ STEPS = frozenset(  # some have the number of their block behind them
 )
 
 
-SIGNS = frozenset(
-    [*OPERATORS, "!~~", "!~~*", "<<", ">>", "~", "**", "^"]
-)  # above the noise, as signs and not by their names
+SIGNS = frozenset([*OPERATORS, "!~~", "!~~*", "~~~", "**", "^"])  # above the noise, as signs and not by their names
 TABLES = ("range", "generate_series", "unnest")  # functions in FROM that may stand above the noise
 ALTERED = "HUGEINT|^BIT$|^TIME|^INTERVAL$|^UUID$"  # types that are not the same on the other side of Arrow
 CLOCKS = frozenset(  # columns that the engine takes for functions if there are no such columns
@@ -307,13 +305,19 @@ def reads(text: str) -> dict[str, Any]:
     return tree
 
 
-def second_opinion(text: str) -> None:
+def second_opinion(text: str, known: int | None = None) -> None:
     """Refuse what DuckDB would not read as one SELECT: then our parser has read something else into it."""
     tree = reads(text)
     if "expression depth" in str(tree.get("error_message")):  # its own limit, and a constant text
         raise Refused("too_deep", "the query is nested too deep for the engine", "Use fewer operators in one place.")
     if tree.get("error") or len(tree["statements"]) != 1:
-        raise Refused("syntax", "DuckDB would not accept this query", "Check the spelling and the brackets.")
+        what = tree.get("error_message", "DuckDB would not accept this query")
+        place = str(tree.get("position", ""))
+        refusal = Refused("syntax", f"not valid SQL: {what}", "Check the spelling and the brackets.", known)
+        if place.isdigit():  # in bytes
+            refusal.position = len(text.encode()[: int(place)].decode(errors="ignore"))
+        refusal.locate(text)
+        raise refusal
     if any(node.get("export_state") for node in nodes(tree)):
         raise Refused("not_supported", "EXPORT_STATE is not supported", "Leave it out.")
 
@@ -447,11 +451,13 @@ def finishes(outer: str, aggregating: bool = False) -> None:
             kind = repeatable().get(word)
             if kind is None:
                 near = get_close_matches(word, repeatable(), 1)
-                raise Refused(
+                refusal = Refused(
                     "function_unknown",
                     f"there is no function {word}() that may be used here",
                     f"Did you mean {near[0]}()?" if near else "See DuckDB's list of functions.",
                 )
+                refusal.word = word
+                raise refusal
             if kind in ("aggregate", "window") and node["class"] == "FUNCTION" and not aggregating:
                 raise Refused("not_supported", f"{word}() stands without OVER", "Write OVER () behind it.")
 

@@ -137,7 +137,10 @@ GROWING: dict[str, Callable[[datetime.datetime], Fraction | int]] = {
     "julian": lambda at: since(at) / DAY + 2_440_588,
     "epoch_ms": lambda at: since(at) / 1000,
     "epoch_us": lambda at: since(at),
+    "epoch_ns": lambda at: since(at) * 1000,
 }
+# Nanoseconds since 1970 are a BIGINT: others are NULL.
+NANO = datetime.datetime(1677, 9, 22), datetime.datetime(2262, 4, 11)
 ALIASES = {"dayofmonth": "day", "weekday": "dayofweek", "weekofyear": "week"}
 SYNONYMS = ALIASES | {"dow": "dayofweek", "doy": "dayofyear"} | {f"{unit}s": unit for unit in UNITS}
 
@@ -216,6 +219,20 @@ def part(name: str) -> Function:
     return named(
         name, (1, 1), lambda a: part_facts(name, a), lambda s, a, _: invoke(name, window(s[0], a[0])), *aliases
     )
+
+
+def nano_facts(arguments: Sequence[Facts]) -> Facts:
+    found = part_facts("epoch_ns", arguments)
+    assert found.range is not None
+    low, high = (1000 * since(end) for end in NANO)
+    range_ = max(low, min(found.range[0], high)), min(high, max(found.range[1], low))
+    return replace(found, nullable=True, range=range_)
+
+
+def nano(sides: Sides, arguments: Sequence[Facts], _: Facts) -> exp.Expr:
+    ends = (end.date() if arguments[0].type == DATE else end for end in NANO)
+    low, high = (to_type(exp.Literal.string(str(end)), arguments[0].type.sql) for end in ends)
+    return invoke("epoch_ns", guarded(sides[0], low, high))
 
 
 def named_part(argument: Facts) -> str:
@@ -415,7 +432,8 @@ def bucket(arguments: Sequence[Facts]) -> Facts:
 
 
 DATES = (
-    *(part(name) for name in (*GROWING, *PARTS, *FINE) if name != "epoch_ms"),
+    *(part(name) for name in (*GROWING, *PARTS, *FINE) if name not in ("epoch_ms", "epoch_ns")),
+    named("epoch_ns", (1, 1), nano_facts, nano),
     named(
         "date_part",
         (2, 2),

@@ -28,6 +28,7 @@ class Facts:
     `declared` says that the range comes from the owner's declarations and constants, and so may set a clip; `ends` says
     it of each end where only one is. `size` is set for arithmetic (see the proof in `functions`), and for texts: then it
     says how many times longer they may be than the longest text of the row, or than 256 bytes. `constant` is the value of a literal.
+    `copies` says as many lists of the row a list may be as long as.
     """
 
     type: Type
@@ -38,6 +39,7 @@ class Facts:
     constant: Value = None
     ends: tuple[bool, bool] | None = None
     stored: bool = False  # a column of a table, which is no constant
+    copies: int = 1
 
     @property
     def bulk(self) -> Fraction:

@@ -83,6 +83,23 @@ def predicate(name: str, build: Callable[[Sides], exp.Expr]) -> Function:
     return Function(name, facts, lambda sides, arguments, _: compared(name, build, sides, arguments), build)
 
 
+def distinct(name: str, node: type[exp.Binary]) -> Function:
+    """IS [NOT] DISTINCT FROM: never NULL. Computed texts are not NULL where they are compared, as in `compared`."""
+
+    def facts(arguments: Sequence[Facts]) -> Facts:
+        same_family(name, arguments)
+        return Facts(BOOLEAN, False)
+
+    def total(sides: Sides, arguments: Sequence[Facts], _: Facts) -> exp.Expr:
+        if arguments[0].type != VARCHAR or all(map(plain_text, sides)):
+            return binary(node)(aligned(name, sides, arguments))
+        neither = exp.And(this=is_null([again(sides[0])]), expression=is_null([again(sides[1])]))
+        same = exp.Coalesce(this=present(binary(exp.EQ), sides), expressions=[paren(neither)])
+        return paren(exp.Not(this=same)) if node is exp.NullSafeNEQ else same
+
+    return Function(name, facts, total, binary(node))
+
+
 def logical(name: str, build: Callable[[Sides], exp.Expr]) -> Function:
     def facts(arguments: Sequence[Facts]) -> Facts:
         if any(argument.type != BOOLEAN for argument in arguments):
@@ -228,6 +245,8 @@ LOGIC = (
     *(predicate(name, binary(node)) for name, node in COMPARISONS.items()),
     predicate("IN", lambda s: paren(exp.In(this=s[0], expressions=list(s[1:])))),
     predicate("BETWEEN", lambda s: paren(exp.Between(this=s[0], low=s[1], high=s[2]))),
+    distinct("IS DISTINCT FROM", exp.NullSafeNEQ),
+    distinct("IS NOT DISTINCT FROM", exp.NullSafeEQ),
     logical("AND", chain(exp.And)),
     logical("OR", chain(exp.Or)),
     logical("NOT", lambda s: paren(exp.Not(this=s[0]))),

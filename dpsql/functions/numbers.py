@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from sqlglot import exp
@@ -28,6 +29,7 @@ from dpsql.functions.facts import (
     numbers,
     overflow,
     paren,
+    to_type,
     when,
 )
 from dpsql.functions.logic import common, converted
@@ -87,12 +89,18 @@ def divide(sides: Sides) -> exp.Expr:
 
 
 def whole(name: str, node: type[exp.Binary], alias: str) -> Function:
-    """Integer quotient and remainder: NULL where the divisor is zero. The remainder of doubles is NaN there."""
+    """Integer quotient and remainder: NULL where the divisor is zero. The remainder of doubles is NaN there.
+
+    The quotient of doubles is not whole in DuckDB 2.0.0: only its zero divisor differs from /.
+    """
 
     def facts(arguments: Sequence[Facts]) -> Facts:
-        if name == "%" and DOUBLE in (arguments[0].type, arguments[1].type):
+        kinds = {argument.type.kind for argument in arguments}
+        if "DOUBLE" in kinds or (name == "//" and "DECIMAL" in kinds):
             numbers(name, arguments)
-            return Facts(DOUBLE, any_null(arguments))
+            return (
+                replace(divide_facts(arguments), nullable=True) if name == "//" else Facts(DOUBLE, any_null(arguments))
+            )
         integers(name, arguments)
         a, b = arguments
         if a.range is None or b.range is None:  # above the noise
@@ -112,9 +120,10 @@ def whole(name: str, node: type[exp.Binary], alias: str) -> Function:
     def total(sides: Sides, arguments: Sequence[Facts], result: Facts) -> exp.Expr:
         # The engine's remainder raises where the quotient overflows (-128 % -1), so it is computed where both fit.
         types = [argument.type for argument in arguments]
-        wide = result.type if result.range is None else fitting(name, 0, (-result.bulk, result.bulk), types)
+        double = result.type == DOUBLE
+        wide = DOUBLE if double else fitting(name, 0, (-result.bulk, result.bulk), types)
         left, right = (cast(s, t, wide) for s, t in zip(sides, types, strict=True))
-        if wide != DOUBLE and has_zero(arguments[1]):
+        if name == "//" if double else has_zero(arguments[1]):
             right = when((exp.NEQ(this=right, expression=exp.Literal.number(0)), again(right)))
         return cast(binary(node)((left, right)), wide, result.type)
 
@@ -359,6 +368,61 @@ def bits(name: str, build: Callable[[Sides], exp.Expr], arguments: range | None 
     return Function(name, facts, lambda s, a, r: build(converted(s, a, r.type)), build, arguments)
 
 
+def shift(name: str, node: type[exp.Binary]) -> Function:
+    """<< and >>. To the left: NULL where the engine raises, for negative numbers and for bits that fall off."""
+
+    def facts(arguments: Sequence[Facts]) -> Facts:
+        integers(name, arguments)
+        a, b = arguments
+        if a.range is None or b.range is None:  # above the noise
+            return Facts(widest(a, b))
+        type_, zero = common(name, arguments), Fraction(0)
+        assert type_.range is not None
+        if name == ">>":
+            return Facts(type_, any_null(arguments), (min(a.range[0], zero), max(a.range[1], zero)), a.declared)
+        most = max(a.range[1], zero) * 2 ** int(min(max(b.range[1], zero), Fraction(128)))
+        return Facts(type_, True, (zero, min(most, type_.range[1])), a.declared and b.declared)
+
+    def total(sides: Sides, arguments: Sequence[Facts], result: Facts) -> exp.Expr:
+        left, right = converted(sides, arguments, result.type)
+        if name == "<<":
+            assert result.type.range is not None
+            zero, most = (to_type(exp.Literal.string(str(n)), result.type.sql) for n in (0, int(result.type.range[1])))
+            room = paren(exp.BitwiseRightShift(this=most, expression=again(right)))
+            left = guarded(left, zero, room)
+            right = when((exp.GTE(this=right, expression=zero.copy()), again(right)))
+        return binary(node)((left, right))
+
+    return Function(name, facts, total, binary(node))
+
+
+def inverted(arguments: Sequence[Facts]) -> Facts:
+    integers("~", arguments)
+    (a,) = arguments
+    if a.range is None or a.type.range is None:
+        return Facts(a.type, a.nullable)
+    top = a.type.range[0] + a.type.range[1]  # -1, or the largest of an unsigned type
+    return Facts(a.type, a.nullable, (top - a.range[1], top - a.range[0]), a.declared)
+
+
+def complement(sides: Sides) -> exp.Expr:
+    return paren(exp.BitwiseNot(this=paren(sides[0])))
+
+
+def modulo_facts(arguments: Sequence[Facts]) -> Facts:
+    numbers("fmod", arguments)
+    b = arguments[1].range
+    range_ = (Fraction(0), b[1]) if b is not None and b[0] > 0 else None
+    return Facts(DOUBLE, any_null(arguments), range_, arguments[1].declared and range_ is not None)
+
+
+def modulo(sides: Sides, arguments: Sequence[Facts], _: Facts) -> exp.Expr:
+    """Written out: the engine's macro has its arguments twice, which would double with every level."""
+    a, b = converted(sides, arguments, DOUBLE)
+    times = exp.Mul(this=again(b), expression=invoke("floor", divide((again(a), b))))
+    return binary(exp.Sub)((a, paren(times)))
+
+
 PI = Fraction(math.pi)
 UNITY = Fraction(-1), Fraction(1)
 REALS: dict[str, Image | Range | None] = {
@@ -415,4 +479,8 @@ NUMBERS = (
     bits("xor", lambda s: invoke("xor", *s), range(2, 3)),
     bits("&", binary(exp.BitwiseAnd)),
     bits("|", binary(exp.BitwiseOr)),
+    shift("<<", exp.BitwiseLeftShift),
+    shift(">>", exp.BitwiseRightShift),
+    Function("~", inverted, lambda s, *_: complement(s), complement),
+    named("fmod", (2, 2), modulo_facts, modulo),
 )

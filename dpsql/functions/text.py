@@ -42,7 +42,7 @@ MAX_CONSTANT = 500
 # Longer texts are NULL to these. A regular expression replaces all matches in time quadratic in the text; distances and
 # normal forms are quadratic by nature.
 MAX_SEARCHED = {"regexp_replace": 512, "regexp_extract": 2048}
-MAX_COMPARED = 256
+MAX_COMPARED = 256  # also where all matches of a regular expression are wanted: up to 0.5 ms a cell, as levenshtein
 MAX_STEPS = 1_000  # of a regular expression, repetitions written out: the engine may take as many for each character
 
 
@@ -318,7 +318,13 @@ def check_pattern(name: str, pattern: str) -> int:
 
 
 def regexp(
-    name: str, arity: tuple[int, int], result: Callable[[Sequence[Facts]], Facts], *behind: str, allowed: str = "cis"
+    name: str,
+    arity: tuple[int, int],
+    result: Callable[[Sequence[Facts]], Facts],
+    *behind: str,
+    allowed: str = "cis",
+    aliases: Sequence[str] = (),
+    most: int | None = None,
 ) -> Function:
     """A function of a text and a constant pattern; `behind` are the arguments after it."""
 
@@ -332,8 +338,17 @@ def regexp(
         return result(arguments)
 
     whole = [2] if "group" in behind else []
-    row = function(name, arity, facts, whole=whole, constants=("pattern", *behind, "options"))
-    return capped(row, MAX_SEARCHED.get(name, 4096), 1)
+    row = function(name, arity, facts, *aliases, whole=whole, constants=("pattern", *behind, "options"))
+    once = capped(row, most or MAX_SEARCHED.get(name, 4096), 1)
+    if "g" not in allowed:
+        return once
+    every = capped(row, MAX_COMPARED, 1)
+
+    def total(sides: Sides, arguments: Sequence[Facts], found: Facts) -> exp.Expr:
+        options = arguments[-1].constant if len(arguments) == arity[1] else ""
+        return (every if "g" in str(options) else once).total(sides, arguments, found)
+
+    return replace(once, total=total)
 
 
 def extracted(arguments: Sequence[Facts]) -> Facts:
@@ -353,12 +368,52 @@ def substituted(arguments: Sequence[Facts]) -> Facts:
     return grown(arguments, (arguments[0].growth + 1) * (1 + len(found) + len(new.encode()) * everywhere))
 
 
+# --- texts that have to be read, or are written by a format ------------------------------------------------------------
+
+HEX, REST = "[0-9A-Fa-f]", "%[89ABab][0-9A-Fa-f]"
+# What the engine decodes: signs, a % with fewer than two digits behind it, and whole characters of UTF-8.
+CHARACTERS = (
+    f"[0-7]{HEX}|[Cc][2-9A-Fa-f]{REST}|[Dd]{HEX}{REST}|[Ee]0%[AaBb]{HEX}{REST}|[Ee][1-9A-Ca-cE-Fe-f]{REST}{REST}"
+    f"|[Ee][Dd]%[89]{HEX}{REST}|[Ff]0%[9ABab]{HEX}{REST}{REST}|[Ff][1-3]{REST}{REST}{REST}|[Ff]4%8{HEX}{REST}{REST}"
+)
+DECODED = f"(?:[^%]|(?:%{HEX}?)*%(?:{CHARACTERS})|(?:%{HEX}?)+[^%0-9A-Fa-f])*(?:%{HEX}?)*"
+
+
+def decode(sides: Sides, _: Sequence[Facts], __: Facts) -> exp.Expr:
+    """Of what is UTF-8 once it is decoded; else NULL."""
+    pattern = exp.Literal.string(DECODED), exp.Literal.string("s")
+    whole = present(lambda s: invoke("regexp_full_match", *s, *pattern), sides[:1])
+    return invoke("url_decode", when((whole, again(sides[0]))))
+
+
+def printed(name: str, sign: str, kinds: dict[str, Sequence[str]]) -> Function:
+    """printf and format: a constant text in which each sign has a value of its kind, and no other sign stands."""
+
+    def facts(arguments: Sequence[Facts]) -> Facts:
+        text = constant_text(name, arguments[0], "format")
+        short(arguments[0])
+        wanted = [part for part in re.findall(sign, text) if part not in ("%%", "{{", "}}")]
+        if re.search(r"[%{}]", re.sub(sign, "", text)) or len(wanted) != len(arguments) - 1:
+            raise constant_needed(name, "one %s, %d, %.2f or {} for each value", "Write printf('%s: %d', x, y).")
+        growth = Fraction(len(text.encode()), UNIT)
+        for part, a in zip(wanted, arguments[1:], strict=True):
+            short(a)
+            if a.type.kind not in next(known for end, known in kinds.items() if part.endswith(end)):
+                raise mismatch(name, arguments[1:])
+            growth += a.growth if a.type == VARCHAR else Fraction(320 if a.type == DOUBLE else 64, UNIT)  # 1e308
+        return grown(arguments, max(Fraction(1), growth))
+
+    return named(name, (1, 99), facts)
+
+
 TEXT = (
     function("length", ONE, count_of, "len", "char_length", "character_length"),
     # A letter of the other case may take one byte more.
     function("lower", ONE, longer(Fraction(3, 2)), "lcase"),
     function("upper", ONE, longer(Fraction(3, 2)), "ucase"),
     function("substr", (2, 3), same, "substring", whole=(1, 2)),
+    replace(function("array_extract", TWO, same, whole=(1,)), name="TEXT[i]", arguments=None),
+    replace(function("array_slice", (3, 3), same, whole=(1, 2)), name="TEXT[i:j]", arguments=None),
     function("left", TWO, same, whole=(1,)),
     function("right", TWO, same, whole=(1,)),
     *(function(name, TRIM, same, constants=("characters",)) for name in ("trim", "ltrim", "rtrim")),
@@ -414,5 +469,10 @@ TEXT = (
     regexp("regexp_matches", (2, 3), test_of),
     regexp("regexp_full_match", (2, 3), test_of),
     regexp("regexp_extract", (2, 4), extracted, "group"),
-    regexp("regexp_replace", (3, 4), substituted, "replacement", allowed="cis"),
+    regexp("regexp_replace", (3, 4), substituted, "replacement", allowed="cgis"),
+    capped(named("url_decode", ONE, function("url_decode", ONE, same).facts, decode), 4096),
+    printed(
+        "printf", r"%(?:%|s|0?[1-9]?d|\.[0-9]f)", {"s": ("VARCHAR",), "d": ("INTEGER",), "f": ("DOUBLE", "DECIMAL")}
+    ),
+    printed("format", r"\{(?:\{|\}|:\.[0-9]f\})|\}\}", {"{}": ("VARCHAR", "INTEGER"), "f}": ("DOUBLE", "DECIMAL")}),
 )

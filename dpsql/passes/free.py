@@ -10,13 +10,13 @@ from sqlglot import exp
 
 from dpsql.algebra import Expr, Free, Literal
 from dpsql.catalog import fold
-from dpsql.passes.lower import interval, refuse, take
+from dpsql.passes.lower import OVER_PERSONS, interval, over_persons, refuse, take, unknown
 from dpsql.passes.parse import describe
 
 # What may stand there beside the functions that are called by name.
 NODES = (
     *(exp.Binary, exp.Unary, exp.Case, exp.Cast, exp.In, exp.Between, exp.Window, exp.Anonymous, exp.If),
-    *(exp.Null, exp.Array, exp.Struct, exp.Bracket),
+    *(exp.Null, exp.Array, exp.Struct, exp.Bracket, exp.Map, exp.ToMap),
 )
 # Parts of a node that are no values themselves.
 STRUCTURE = (
@@ -29,6 +29,7 @@ STRUCTURE = (
     exp.IgnoreNulls,
     exp.RespectNulls,
     exp.Slice,
+    exp.PropertyEQ,
 )
 WRITTEN = (exp.DataType, exp.Identifier, exp.Var)
 # Rows that are equal in a window's order would come as the engine likes: for some functions the window is ordered further;
@@ -41,12 +42,6 @@ GROWING = frozenset(
     "repeat range generate_series lpad rpad list_resize array_resize levenshtein editdist3 damerau_levenshtein".split()  # noqa: SIM905
 ) | {"array_repeat", "list_repeat", "list_cosine_distance", "combinations", "permutations"}
 FORMATS = {"printf", "format"}
-# Aggregates of the engine over persons, which must not be mistaken for functions of released values.
-OVER_PERSONS = frozenset(
-    "median mode quantile quantile_cont quantile_disc string_agg group_concat list array_agg first last any_value "  # noqa: SIM905
-    "arg_max arg_min max_by min_by histogram product entropy kurtosis skewness mad approx_count_distinct approx_quantile "
-    "approx_top_k bit_and bit_or bit_xor favg fsum kahan_sum geomean ntile percent_rank cume_dist nth_value".split()
-)
 
 
 def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
@@ -60,12 +55,7 @@ def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
     """
     window = isinstance(node, exp.Window)
     if isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and fold(node.name) in OVER_PERSONS):
-        refuse(
-            "not_supported",
-            f"{describe(node)} over persons is not supported",
-            "COUNT, SUM, AVG, their variances and correlations are.",
-            node,
-        )
+        over_persons(node)
     if not isinstance(node, NODES) or (isinstance(node, exp.In) and not node.expressions):
         refuse(
             "not_supported", f"{describe(node)} is not supported here", "See the README for what is supported.", node
@@ -110,7 +100,7 @@ def named(node: exp.Anonymous) -> None:
     word = fold(node.name)
     star = any(isinstance(part, exp.Star) for part in node.expressions)  # cout(*)
     if not re.fullmatch("[a-z][a-z0-9_]*", word) or word in GROWING or star:
-        refuse("function_unknown", f"there is no function {node.name}() that may be used here", "Leave it out.", node)
+        unknown(node)
     text = node.expressions[0] if node.expressions and word in FORMATS else None
     if word in FORMATS and (not isinstance(text, exp.Literal) or re.search(r"[0-9]{4}|[*]|\{[^}]*\{", text.name)):
         hint = "Write printf('%8.2f', x) or format('{:,}', x)."

@@ -85,6 +85,17 @@ def label(node: exp.Expr, top: bool = False) -> str:
         case exp.Anonymous() if node.this == "interval":
             amount, unit = node.expressions
             return span(label(amount), unit.this.removesuffix("s"))
+        case exp.Anonymous() if node.meta.get("sign"):
+            sign = str(node.meta["sign"])
+            first, *rest = map(label, node.expressions)
+            if sign == ".":
+                return f"{first}.{quoted(fold(node.name))}({', '.join(rest)})"
+            first, *rest = [*rest, first] if sign == "<@" else [first, *rest]
+            return f"({first} {sign} {rest[0]})" if rest else f"({sign}({first}))"
+        case exp.Tuple():
+            return f'"row"({", ".join(map(label, node.expressions))})'
+        case exp.Glob():
+            return f"({label(node.this)} ~~~ {label(node.expression)})"
         case exp.Anonymous():
             word = fold(node.name)
             word = "COALESCE" if word in ("coalesce", "ifnull") else f'"{word}"' if word in KEYWORDS else word
@@ -110,12 +121,6 @@ def label(node: exp.Expr, top: bool = False) -> str:
             return "(" + f" {OPERATORS[type(node)]} ".join(label(part) for part in parts) + ")"
         case exp.BitwiseNot():
             return f"(~({label(node.this)}))"
-        case exp.NullSafeEQ() | exp.NullSafeNEQ():
-            word = "NOT " * isinstance(node, exp.NullSafeEQ)
-            return f"({label(node.this)} IS {word}DISTINCT FROM {label(node.expression)})"
-        case exp.Pow() | exp.BitwiseLeftShift() | exp.BitwiseRightShift():
-            sign = {exp.Pow: "**", exp.BitwiseLeftShift: "<<", exp.BitwiseRightShift: ">>"}[type(node)]
-            return f"({label(node.this)} {sign} {label(node.expression)})"
         case _ if type(node) in OPERATORS:
             return f"({label(node.this)} {OPERATORS[type(node)]} {label(node.expression)})"
         case _:

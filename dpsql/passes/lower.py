@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import re
 from fractions import Fraction
+from functools import reduce
 from typing import Any, NoReturn
 
 from sqlglot import exp
@@ -15,6 +17,8 @@ from dpsql.algebra import Call, Expr, Free, Literal, call, constant
 from dpsql.catalog import BOOLEAN, Type, fold
 from dpsql.errors import Refused
 from dpsql.functions import NAMES
+from dpsql.functions.dates import DAY, MOST_DAYS, SYNONYMS, UNITS
+from dpsql.functions.dates import interval as interval_of
 from dpsql.passes.parse import describe, position
 
 OPERATORS: dict[type[exp.Expr], str] = {
@@ -34,9 +38,36 @@ OPERATORS: dict[type[exp.Expr], str] = {
     exp.Or: "OR",
     exp.BitwiseAnd: "&",
     exp.BitwiseOr: "|",
+    exp.BitwiseLeftShift: "<<",
+    exp.BitwiseRightShift: ">>",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
+    exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
+LENGTHS = frozenset(f"to_{unit}s" for unit in UNITS)
+# Aggregates of the engine over persons, which must not be mistaken for functions of released values.
+OVER_PERSONS = frozenset(
+    "median mode quantile quantile_cont quantile_disc string_agg listagg group_concat list array_agg first last any_value "  # noqa: SIM905
+    "arg_max arg_min max_by min_by histogram product entropy kurtosis skewness mad approx_count_distinct approx_quantile "
+    "approx_top_k bit_and bit_or bit_xor favg fsum kahan_sum geomean ntile percent_rank cume_dist nth_value".split()
+)
 # Where a text stands beside a date or a timestamp it is one.
-DATED = {"=", "!=", "<", "<=", ">", ">=", "IN", "BETWEEN", "CASE", "coalesce", "nullif", "least", "greatest"}
+DATED = {
+    "=",
+    "!=",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "IS DISTINCT FROM",
+    "IS NOT DISTINCT FROM",
+    "IN",
+    "BETWEEN",
+    "CASE",
+    "coalesce",
+    "nullif",
+    "least",
+    "greatest",
+}
 
 
 def refuse(code: str, message: str, hint: str = "", node: exp.Expr | None = None) -> NoReturn:
@@ -90,6 +121,12 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
             if not isinstance(other, exp.Null):
                 refuse("not_supported", "IS is supported only with NULL", "Write x IS NULL or x IS NOT NULL.", node)
             return build("IS NULL", [lower(this)], node)
+        case exp.EQ(this=exp.Tuple()) | exp.NEQ(this=exp.Tuple()):
+            left, right = take(node, "this", "expression")
+            return together(left, [right], isinstance(node, exp.NEQ), lower)
+        case exp.In(this=exp.Tuple()) if node.expressions:
+            left, options = take(node, "this", "expressions")
+            return together(left, options, False, lower)
         case exp.In():
             this, options, field = take(node, "this", "expressions", "field")
             if field is not None and not options:
@@ -120,13 +157,27 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
             return build("CASE", [lower(condition), value(then, lower), value(otherwise, lower)], node)
         case exp.Like() | exp.ILike() | exp.Escape():
             return like(node, lower)
+        case exp.Glob():
+            return glob(node, lower)
+        case exp.BitwiseNot():
+            return build("~", [lower(take(node, "this")[0])], node)
+        case exp.NullSafeEQ() | exp.NullSafeNEQ() if isinstance(node.this, exp.Null) != isinstance(
+            node.expression, exp.Null
+        ):
+            sides = take(node, "this", "expression")
+            empty = build("IS NULL", [lower(side) for side in sides if not isinstance(side, exp.Null)], node)
+            return empty if isinstance(node, exp.NullSafeEQ) else build("NOT", [empty], node)
         case exp.SimilarTo():
             return build("regexp_full_match", [lower(part) for part in take(node, "this", "expression")], node)
         case exp.DPipe():
             left, right, _ = take(node, "this", "expression", "safe")
             return build("||", [lower(left), lower(right)], node)
-        case exp.Add() | exp.Sub() if interval(node.this) or interval(node.expression):
+        case exp.Add() | exp.Sub() if spanned(node.this) or spanned(node.expression):
             return moved(node, lower)
+        case exp.LT() | exp.LTE() | exp.GT() | exp.GTE() | exp.EQ() | exp.NEQ() if interval(node.this) or interval(
+            node.expression
+        ):
+            return compared(node, lower)
         case exp.Null():
             refuse("not_supported", "NULL as a value is not supported", "Write x IS NULL.", node)
         case exp.Div():
@@ -158,6 +209,10 @@ def build(function: str, arguments: list[Expr], node: exp.Expr) -> Call:
             function, arguments = "DATE +", arguments[::-1]
         case "-", ["DATE", "DATE"]:
             function = "DATE - DATE"
+        case "||", ["LIST", "LIST"]:
+            function = "LIST ||"
+        case (("list_extract" | "list_slice"), ["VARCHAR", *_]):
+            function = {"list_extract": "TEXT[i]", "list_slice": "TEXT[i:j]"}[function]
         case (("length" | "contains"), ["LIST", *_]):
             function = {"length": "array_length", "contains": "list_contains"}[function]
     try:
@@ -194,6 +249,39 @@ def value(node: exp.Expr, lower: Any) -> Expr:
     return result
 
 
+def over_persons(node: exp.Expr) -> NoReturn:
+    hint = "COUNT, SUM, AVG, their variances and correlations are."
+    refuse("not_supported", f"{describe(node)} over persons is not supported", hint, node)
+
+
+def moment(arguments: list[Expr], node: exp.Expr) -> Expr:
+    """make_timestamp(year, month, day, hour, minute, seconds): microseconds after the day, if they are in their ranges."""
+    *date, hour, minute, seconds = arguments
+    seconds = build("CAST", [seconds, constant("DOUBLE")], node)
+    found: Expr = build("epoch_us", [build("make_date", date, node)], node)
+    tests: list[Expr] = []
+    for value_, most, each in ((hour, 23, 3_600_000_000), (minute, 59, 60_000_000), (seconds, 60, 1_000_000)):
+        ends = [constant(0), constant(most)]
+        tests.append(build("BETWEEN", [value_, *ends], node))
+        part = build("least", [build("greatest", [value_, ends[0]], node), ends[1]], node)
+        part = build("*", [part, constant(each)], node)
+        if value_ is seconds:
+            part = build("CAST", [build("round_even", [part, constant(0)], node), constant("BIGINT")], node)
+        found = build("+", [found, part], node)
+    fits = reduce(lambda a, b: build("AND", [a, b], node), tests)
+    return build("CASE", [fits, build("make_timestamp", [found], node), constant(None)], node)
+
+
+def unknown(node: exp.Anonymous) -> NoReturn:
+    """A name that is no function of ours, with the nearest one that is."""
+    if fold(node.name) in OVER_PERSONS:
+        over_persons(node)
+    words = {*NAMES, *RULES, "count", "sum", "avg", "min", "max"}
+    near = difflib.get_close_matches(fold(node.name), sorted(words), n=1, cutoff=0.8)
+    hint = f"Did you mean {near[0]}()?" if near else "See the README for what is supported."
+    refuse("function_unknown", f"there is no function {node.name}() that may be used here", hint, node)
+
+
 def called(node: exp.Anonymous, lower: Any) -> Expr:
     """A function of the table, by one of its names."""
     name, arguments = take(node, "this", "expressions")
@@ -201,13 +289,18 @@ def called(node: exp.Anonymous, lower: Any) -> Expr:
         misplaced(node)
     row = NAMES.get(fold(node.name))
     if row is None or row.arguments is None:
-        unknown = (
-            "INTERVAL stands where there is no date" if name == "interval" else f"{describe(node)} is not supported"
-        )
-        refuse("not_supported", unknown, "See the README for what is supported.", node)
+        if name == "interval" or fold(node.name) in {"age", *LENGTHS}:
+            hint = "Write date_diff('day', a, b) for the days between, and date + INTERVAL 3 DAY."
+            refuse("not_supported", "an interval stands where there is no date", hint, node)
+        unknown(node)
+    if row.name == "make_timestamp" and len(arguments) == 6:
+        return moment([lower(argument) for argument in arguments], node)
     if len(arguments) not in row.arguments:
         many = f"{row.arguments[0]} to {row.arguments[-1]}" if len(row.arguments) > 1 else f"{row.arguments[0]}"
-        refuse("not_supported", f"{describe(node)} takes {many} arguments", "Count its arguments.", node)
+        refuse("arguments_invalid", f"{describe(node)} takes {many} argument{'s' * (many != '1')}", "Count them.", node)
+    if row.name in (*WITHIN, "epoch", "date_part") and (difference := passed(arguments[-1], lower)) is not None:
+        unit = arguments[0].name.lower() if row.name == "date_part" else row.name
+        return part_of(SYNONYMS.get(unit, unit), difference, node)
     # An interval is no value of its own, but these take one.
     lengths = [interval(argument) if row.name in ("time_bucket", "+ INTERVAL") else None for argument in arguments]
     lowered = [
@@ -261,6 +354,32 @@ def like(node: exp.Expr, lower: Any) -> Expr:
     return build("NOT", [found], node) if negate else found
 
 
+def glob(node: exp.Glob, lower: Any) -> Expr:
+    """As LIKE, which takes linear time: the engine's own tries every place for every *. Its ? and [] are of bytes."""
+    this, pattern = take(node, "this", "expression")
+    text = pattern.this if isinstance(pattern, exp.Literal) and pattern.is_string else None
+    if text is None or re.search(r"[?\[\\]", text):
+        hint = "Write x GLOB 'a*', or regexp_full_match(x, 'a[bc].*')."
+        refuse("constant_invalid", "GLOB needs a constant pattern with no other sign than *", hint, node)
+    escaped = re.sub(r"[%_$]", r"$\g<0>", text)
+    escape = [constant("$")] if escaped != text else []
+    return build("LIKE", [lower(this), constant(escaped.replace("*", "%")), *escape], node)
+
+
+def together(left: exp.Expr, options: list[exp.Expr], negate: bool, lower: Any) -> Expr:
+    """(a, b) = (1, 2), and IN of such rows. As in the engine, NULL is equal to NULL there."""
+    values = [lower(side) for side in take(left, "expressions")[0]]
+    tests: list[Expr] = []
+    for option in options:
+        if not isinstance(option, exp.Tuple) or len(option.expressions) != len(values):
+            refuse("type_mismatch", "rows of several values are compared with rows of as many", "Count them.", option)
+        sides = zip(values, take(option, "expressions")[0], strict=True)
+        equal: list[Expr] = [build("IS NOT DISTINCT FROM", [a, lower(b)], option) for a, b in sides]
+        tests.append(reduce(lambda a, b: build("AND", [a, b], option), equal))
+    found = reduce(lambda a, b: build("OR", [a, b], left), tests)
+    return build("NOT", [found], left) if negate else found
+
+
 def interval(node: exp.Expr | None) -> str | None:
     """The text of a constant interval, such as '3 month'; None where it is not one."""
     match node:
@@ -296,17 +415,89 @@ def written(node: exp.Expr) -> str:
 def moved(node: exp.Expr, lower: Any) -> Expr:
     """A date or a timestamp plus or minus a constant interval."""
     left, right = take(node, "this", "expression")
-    length, sign = interval(right), "+" if isinstance(node, exp.Add) else "-"
+    length, sign = spanned(right), "+" if isinstance(node, exp.Add) else "-"
     if length is None and sign == "+":
-        left, right, length = right, left, interval(left)
-    if length is None or interval(left) is not None:
+        left, right, length = right, left, spanned(left)
+    if length is None or spanned(left) is not None:
         refuse(
             "not_supported",
             "an interval is not supported here",
             "Write a date or a timestamp + INTERVAL 3 MONTH.",
             node,
         )
-    return build(f"{sign} INTERVAL", [lower(left), constant(length)], node)
+    if isinstance(length, str):
+        return build(f"{sign} INTERVAL", [lower(left), constant(length)], node)
+    # As microseconds since 1970. What is cut off would lead out of the years 1 to 9999, where it is NULL.
+    amount, unit = length
+    kind, size = UNITS.get(SYNONYMS.get(unit, unit), ("", 0))
+    if not size or kind == "months":
+        refuse("not_supported", "a number of months that is not constant is not supported", "Add days.", node)
+    each = size * (DAY if kind == "days" else 1)
+    most = constant(MOST_DAYS * DAY // each)
+    number_ = lower(amount)
+    if number_.facts.type.kind != "INTEGER":
+        refuse("type_mismatch", "the number of an INTERVAL has to be whole", "Write trunc(x)::INTEGER.", node)
+    few = build("least", [build("greatest", [number_, build("negate", [most], node)], node), most], node)
+    moved_ = build("*", [few, constant(each)], node)
+    return build("make_timestamp", [build(sign, [build("epoch_us", [lower(left)], node), moved_], node)], node)
+
+
+def spanned(node: exp.Expr | None) -> str | tuple[exp.Expr, str] | None:
+    """A constant interval, or a number and its unit: to_days(x), as which the parser also reads INTERVAL (x) DAY."""
+    if isinstance(node, exp.Anonymous) and fold(node.name) in LENGTHS and len(node.expressions) == 1:
+        return take(node, "this", "expressions")[1][0], fold(node.name).removeprefix("to_")
+    return interval(node)
+
+
+def passed(node: exp.Expr, lower: Any) -> Expr | None:
+    """The microseconds between two timestamps that are subtracted; None for anything else."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if not isinstance(node, exp.Sub) or spanned(node.this) or spanned(node.expression):
+        return None
+    sides = [lower(side) for side in take(node, "this", "expression")]
+    kinds = {side.facts.type.kind for side in sides}
+    if "TIMESTAMP" not in kinds or not kinds <= {"DATE", "TIMESTAMP"}:
+        return None
+    return build("-", [build("epoch_us", [side], node) for side in sides], node)
+
+
+def compared(node: exp.Expr, lower: Any) -> Expr:
+    """ts - ts > INTERVAL 3 DAY: in microseconds, a month having 30 days as in the engine."""
+    sides = list[Expr]()
+    for side in take(node, "this", "expression"):
+        length = interval(side)
+        found = passed(side, lower) if length is None else constant(microseconds(length, node))
+        if found is None:
+            hint = "Compare the difference of two timestamps with it, or write date_diff('day', a, b) > 3."
+            refuse("not_supported", "an interval is not supported here", hint, node)
+        sides.append(found)
+    return build(OPERATORS[type(node)], sides, node)
+
+
+def microseconds(length: str, node: exp.Expr) -> int:
+    try:
+        amount, kind = interval_of(constant(length).facts)
+    except Refused as error:
+        raise Refused(error.code, error.message, error.hint, position(node)) from None
+    return amount * {"months": 30 * DAY, "days": DAY, "microseconds": 1}[kind]
+
+
+# Of the difference of two timestamps: what a unit is divided by, and what is taken off first.
+WITHIN = {"day": (DAY, 0), "hour": (3_600_000_000, DAY), "minute": (60_000_000, 3_600_000_000)}
+WITHIN |= {"second": (1_000_000, 60_000_000), "epoch_us": (1, 0), "epoch_ms": (1000, 0)}
+
+
+def part_of(name: str, difference: Expr, node: exp.Expr) -> Expr:
+    """epoch(ts - ts), and the days, hours, ... that it has."""
+    if name == "epoch":
+        return build("/", [difference, constant(1_000_000)], node)
+    if name not in WITHIN:
+        hint = "epoch, day, hour, minute and second are, and date_diff('month', a, b)."
+        refuse("not_supported", f"{name} of a difference of timestamps is not supported", hint, node)
+    divisor, whole = WITHIN[name]
+    rest = build("%", [difference, constant(whole)], node) if whole else difference
+    return build("//", [rest, constant(divisor)], node) if divisor > 1 else rest
 
 
 TYPES = {
@@ -346,12 +537,9 @@ def target(to: exp.Expr, node: exp.Expr) -> str:
                 return f"DECIMAL({width},{scale})"
         elif known is not None and known != "DECIMAL" and not sizes:
             return known
-    refuse(
-        "not_supported",
-        f"CAST to {to.sql('duckdb')} is not supported",
-        "Cast to INTEGER, DOUBLE, VARCHAR, DATE, ...",
-        node,
-    )
+    times = isinstance(to, exp.DataType) and to.this == exp.DataType.Type.TIME
+    hint = "Compare hour(x), or strftime(x, '%H:%M')." if times else "Cast to INTEGER, DOUBLE, VARCHAR, DATE, ..."
+    refuse("not_supported", f"CAST to {to.sql('duckdb')} is not supported", hint, node)
 
 
 def converted(node: exp.Cast, lower: Any) -> Expr:

@@ -118,6 +118,15 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.BitwiseLeftShift,
         exp.BitwiseRightShift,
         exp.BitwiseNot,
+        exp.Glob,
+        exp.All,
+        exp.Struct,
+        exp.PropertyEQ,
+        exp.Map,
+        exp.ToMap,
+        exp.Lambda,
+        exp.Comprehension,
+        exp.LimitOptions,
         exp.Array,
         exp.Bracket,
         exp.Slice,
@@ -155,6 +164,9 @@ NODED = {
 }
 NODED |= {"FIRST_VALUE", "LAST_VALUE"}
 EXTREMES = ("arg_min", "argmin", "min_by", "arg_max", "argmax", "max_by")
+# Aggregates that the parser would translate.
+AS_CALLED = [*EXTREMES, "approx_quantile", "quantile", "quantile_cont", "quantile_disc"]
+AS_CALLED += ["string_agg", "stringagg", "listagg", "group_concat"]
 
 
 class Reader(DuckDBParser):
@@ -169,13 +181,36 @@ class Reader(DuckDBParser):
         **{
             name: f
             for name, f in DuckDBParser.FUNCTION_PARSERS.items()
-            if name.lower() not in {*NAMES, *RULES, *EXTREMES}
+            if name.lower() not in {*NAMES, *RULES, *AS_CALLED}
         },
         "EXTRACT": lambda self: self.extract(),
         "POSITION": lambda self: self.reread("POSITION", "this", "substr"),
         "SUBSTRING": lambda self: self.reread("SUBSTRING", "this", "start", "length"),
         "TRIM": lambda self: self.reread("TRIM", "this", "expression"),
     }
+
+    # As the engine reads them, both take a whole sum: ~a + 1 is ~(a + 1).
+    UNARY_PARSERS: ClassVar = {
+        **DuckDBParser.UNARY_PARSERS,
+        TokenType.TILDE: lambda self: self.expression(exp.BitwiseNot(this=self.given(self._parse_term()))),
+    }
+    NO_PAREN_FUNCTION_PARSERS: ClassVar = {
+        **DuckDBParser.NO_PAREN_FUNCTION_PARSERS,
+        "@": lambda self: self.expression(exp.Abs(this=self.given(self._parse_term()))),
+    }
+
+    def _parse_exponent(self) -> Any:
+        """a ** b and a ^ b, of which the sign is kept."""
+        this: Any = self._parse_unary()
+        while self._match_set(self.EXPONENT):
+            sign = self._prev.text
+            this = self.expression(signed("pow", sign, self.given(this), self.given(self._parse_unary())))
+        return this
+
+    def given(self, side: exp.Expr | None) -> exp.Expr:
+        if side is None:
+            self.raise_error("there is nothing beside an operator")
+        return side or exp.Null()
 
     def reread(self, form: str, *names: str) -> exp.Expr:
         """The call that the engine makes of a form with words in it."""
@@ -186,6 +221,17 @@ class Reader(DuckDBParser):
         if any(node.args.values()):
             raise Refused("not_supported", f"this form of {form} is not supported", "See the README.", position(node))
         return self.expression(exp.Anonymous(this=name, expressions=arguments))
+
+    def _parse_simplified_pivot(self, is_unpivot: bool | None = None) -> exp.Pivot:
+        """PIVOT t ON x IN (1, 2) USING count(*) GROUP BY y, and what may stand behind it."""
+        pivot = super()._parse_simplified_pivot(is_unpivot)
+        for clause, found in (
+            ("order", self._parse_order()),
+            ("limit", self._parse_limit()),
+            ("offset", self._parse_offset()),
+        ):
+            pivot.set(clause, found)
+        return pivot
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> Any:
         """list[i] with the index as it is written: sqlglot would count from 0."""
@@ -220,15 +266,29 @@ class Reader(DuckDBParser):
             amount = exp.Literal.number(self._prev.text)
         elif self._match(TokenType.L_PAREN):
             sign = "-" if self._match(TokenType.DASH) else ""
-            if self._match(TokenType.NUMBER):
+            if self._match(TokenType.NUMBER) and self._curr is not None and self._curr.token_type == TokenType.R_PAREN:
                 amount = exp.Literal.number(sign + self._prev.text)
-                amount = amount if self._match(TokenType.R_PAREN) else None
+            else:
+                self._retreat(index + 2)
+                amount = self._parse_assignment()
+            amount = amount if self._match(TokenType.R_PAREN) else None
         if amount is None or self._curr is None:
             self._retreat(index)
             return None
         self._advance()
+        if not isinstance(amount.this if isinstance(amount, exp.Neg) else amount, exp.Literal):
+            return self.expression(lasting(amount, self._prev.text.lower().removesuffix("s")))
         unit = exp.Literal.string(self._prev.text.lower())
         return self.expression(exp.Anonymous(this="interval", expressions=[amount, unit]))
+
+
+def lasting(amount: exp.Expr, unit: str) -> exp.Expr:
+    """INTERVAL (x) DAY as the engine writes it out."""
+    number: exp.Expr = exp.cast(amount, "DOUBLE", dialect="duckdb")
+    if unit not in ("second", "millisecond"):
+        whole = "INTEGER" if unit in ("year", "quarter", "month", "week", "day") else "BIGINT"
+        number = exp.cast(exp.Anonymous(this="trunc", expressions=[number]), whole, dialect="duckdb")
+    return exp.Anonymous(this=f"to_{unit}s", expressions=[number])
 
 
 class Marked(DuckDB):
@@ -249,6 +309,95 @@ class Parsed:
     )  # the parameters by name, and where each stands first; `?` have numbers for names
 
 
+def signed(name: str, sign: str, *arguments: exp.Expr) -> exp.Anonymous:
+    """The function that a sign stands for. The sign is kept for the name of a column."""
+    node = exp.Anonymous(this=name, expressions=list(arguments))
+    node.meta["sign"] = sign
+    return node
+
+
+# Signs that are calls of functions.
+SIGNS: dict[type[exp.Expr], tuple[str, str]] = {
+    exp.Abs: ("abs", "@"),
+    exp.RegexpLike: ("regexp_matches", ""),
+    exp.StartsWith: ("starts_with", "^@"),
+    exp.ArrayOverlaps: ("list_has_any", "&&"),
+    exp.ArrayContainsAll: ("list_has_all", "@>"),
+    exp.ArrayContainedBy: ("list_has_all", "<@"),
+}
+
+
+def write_signs_out(tree: exp.Expr) -> None:
+    """Signs and methods as calls: a ^@ b is starts_with(a, b), and x.f(y) is f(x, y)."""
+    for group in list(tree.find_all(exp.WithinGroup)):
+        within_group(group)
+    for test in list(tree.find_all(exp.Is)):
+        if isinstance(test.expression, exp.Boolean):  # x IS [NOT] TRUE
+            whole = test.parent if isinstance(test.parent, exp.Not) else test
+            kind = exp.NullSafeEQ if whole is test else exp.NullSafeNEQ
+            truth = exp.cast(test.this, "BOOLEAN", dialect="duckdb")
+            whole.replace(kind(this=truth, expression=test.expression))
+    for node in list(tree.find_all(*SIGNS, exp.Dot)):
+        if isinstance(node, exp.Dot):
+            owner, function = node.this, node.expression
+            if isinstance(owner, exp.Dot) and isinstance(owner.expression, exp.Identifier):
+                owner = exp.Column(this=owner.expression, table=owner.this)
+            if isinstance(owner, exp.Identifier):
+                owner = exp.Column(this=owner)
+            if isinstance(function, exp.Anonymous):
+                node.replace(signed(function.name, "." * isinstance(owner, exp.Column), owner, *function.expressions))
+            continue
+        name, sign = SIGNS[type(node)]
+        sides = [side for side in (node.this, node.args.get("expression")) if side is not None]
+        rest = {k for k, v in node.args.items() if v} - {"this", "expression"}
+        if not rest:
+            node.replace(signed(name, sign, *(sides[::-1] if sign == "<@" else sides)))
+
+
+def within_group(node: exp.WithinGroup) -> None:
+    """percentile_cont(0.5) WITHIN GROUP (ORDER BY x) as quantile_cont(x, 0.5 ORDER BY x), as the engine does."""
+    function, order = node.this, node.expression
+    word = {"percentile_cont": "quantile_cont", "percentile_disc": "quantile_disc", "mode": "mode"}.get(
+        fold(function.name)
+    )
+    if word is None or len(function.expressions) != (word != "mode") or len(order.expressions) != 1:
+        return
+    value = order.expressions[0].this.copy()
+    arguments: list[exp.Expr] = [value, *function.expressions]
+    arguments[-1] = exp.Order(this=arguments[-1], expressions=order.expressions)
+    node.replace(exp.Anonymous(this=word, expressions=arguments))
+
+
+def write_limit_out(node: exp.Expr) -> None:
+    """FETCH FIRST 2 ROWS ONLY is LIMIT 2, and LIMIT (1 + 1) is too."""
+    if isinstance(node, exp.Fetch):
+        options = node.args.get("limit_options")
+        if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+            return
+        node.replace(exp.Limit(expression=node.args.get("count") or exp.Literal.number(1)))
+    elif isinstance(node.expression, exp.Paren | exp.Binary):
+        total = folded(node.expression)
+        if total is not None and total >= 0:
+            node.set("expression", exp.Literal.number(total))
+
+
+def folded(node: exp.Expr) -> int | None:
+    """A sum, difference or product of constants."""
+    match node:
+        case exp.Paren():
+            return folded(node.this)
+        case exp.Literal() if not node.is_string and node.name.isdigit():
+            return int(node.name)
+        case exp.Add() | exp.Sub() | exp.Mul():
+            left, right = folded(node.this), folded(node.expression)
+            if left is None or right is None:
+                return None
+            return (
+                left * right if isinstance(node, exp.Mul) else left + right * (1 if isinstance(node, exp.Add) else -1)
+            )
+    return None
+
+
 def apart(tree: exp.Query) -> Parsed:
     """A query that stood inside of a statement, without parameters."""
     return Parsed(tree)
@@ -261,12 +410,22 @@ def position(node: exp.Expr | None) -> int | None:
     return min((child.meta["start"] for child in node.walk() if "start" in child.meta), default=None)
 
 
+# Functions that the parser calls otherwise than the query.
+CALLED: dict[type[exp.Expr], str] = {
+    exp.LogicalAnd: "bool_and",
+    exp.LogicalOr: "bool_or",
+    exp.GroupConcat: "string_agg",
+}
+
+
 def describe(node: exp.Expr) -> str:
     """A construct's name in words that stand in the query: CurrentDate -> CURRENT_DATE."""
     if isinstance(node, exp.Anonymous):
         return f"{node.name}()"
     if isinstance(node, exp.Var):
         return node.name.upper()
+    if type(node) in CALLED:
+        return f"{CALLED[type(node)]}()"
     word = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(node).__name__).upper()
     return f"{word.replace(' ', '_')}()" if isinstance(node, exp.Func) else word
 
@@ -297,7 +456,11 @@ def parse(text: str) -> Parsed:
         statements = [s for s in parser.parse(tokens, text) if s]
     except sqlglot.errors.ParseError as error:
         first = error.errors[0] if error.errors else {}
-        what = first.get("description") or "cannot be parsed"
+        if "provided arguments" in (first.get("description") or ""):
+            what = "a function has more arguments than it takes"
+            raise Refused("arguments_invalid", what, "Count them.", place(text, first)) from None
+        # The parser calls things by the names of its classes.
+        what = re.sub(r"Required keyword.*", "something is missing", first.get("description") or "cannot be parsed")
         raise Refused(
             "syntax", f"not valid SQL: {what}", "Check the spelling and the brackets.", place(text, first)
         ) from None
@@ -308,12 +471,18 @@ def parse(text: str) -> Parsed:
     (tree,) = statements
     if not isinstance(tree, exp.Select | exp.SetOperation | exp.Pivot):
         raise Refused("select_only", f"{describe(tree)} is not a query", "Only SELECT is answered.")
+    write_signs_out(tree)
+    for limit in list(tree.find_all(exp.Limit, exp.Fetch)):
+        write_limit_out(limit)
     for order in list(tree.find_all(exp.Order)):
         order_by_all(order)
     for test in list(tree.find_all(exp.EQ, exp.NEQ)):
         any_of(test)
     for node in tree.walk():
-        if type(node) not in NODES:
+        if isinstance(node, exp.Group) and not any(node.args.values()):
+            raise Refused("syntax", "not valid SQL: GROUP BY has no keys", "Name them, or write GROUP BY ALL.")
+        excluded = isinstance(node, exp.Var) and isinstance(node.parent, exp.WindowSpec)  # EXCLUDE CURRENT ROW
+        if type(node) not in NODES and not excluded:
             hint = next(
                 (hint for cls, hint in HINTS.items() if isinstance(node, cls)), "See the README for what is supported."
             )
@@ -387,7 +556,7 @@ def mark(tokens: list[Token]) -> tuple[list[Token], dict[str, int]]:
                 raise Refused("syntax", "cannot read the parameter", "Write it as ?, $1 or $name.", dollar.start)
             marks.setdefault(fold(token.text), dollar.start)
             kinds.add("$1" if token.text.isdigit() else "$name")
-        dollar = token if token.token_type == TokenType.PARAMETER else None
+        dollar = token if token.token_type == TokenType.PARAMETER and token.text == "$" else None  # @x is abs(x)
         if len(kinds) > 1:
             raise Refused(
                 "parameters_mixed", "the query mixes kinds of parameters", "Use ?, $1 or $name throughout.", token.start
@@ -428,8 +597,6 @@ def check(tokens: list[Token]) -> None:
             raise Refused("syntax", f"nothing stands behind {token.text}", "Name a column there.", token.start)
         if any("/*" in comment for comment in token.comments):  # the engine nests comments, the parser may not
             raise Refused("syntax", "a comment inside a comment", "Remove the inner comment.", token.start)
-        if token.text[:1] in ("~", "!") and token.token_type in (TokenType.LIKE, TokenType.ILIKE, TokenType.RLIKE):
-            raise Refused("not_supported", f"{token.text} is not supported", "Write LIKE or ILIKE.", token.start)
         if token.token_type == TokenType.NUMBER:
             # The tokenizer splits `1e1+1e1` in the wrong place and would read the rest as an alias.
             glued = (

@@ -64,7 +64,7 @@ def resolve(parsed: Parsed, catalog: Catalog, parameters: object = None) -> Reso
     names = "expressions from_ joins where group having qualify order limit offset distinct with_".split()  # noqa: SIM905
     items, from_, joins, where, group, having, qualify, order, limit, offset, distinct, _ = take(tree, *names)
     if from_ is None:
-        refuse("no_table", "the query has no FROM", "Name a table of the policy: SELECT count(*) FROM orders.")
+        refuse("no_table", "the query has no FROM", "Name a table of the policy.")
     context = Context(catalog, bind(parsed.marks, parameters))
     scope = Scope(context, with_ctes(tree, {}))
     read_from(from_, joins or [], scope)
@@ -253,11 +253,16 @@ class Above:
         try:
             return operator(node, self.lower)
         except Refused as error:
-            if error.code not in ("not_supported", "type_mismatch", "may_overflow"):
+            if error.code not in ("not_supported", "function_unknown", "type_mismatch", "may_overflow"):
                 raise
-            found = free(node, self.lower)
+            try:
+                found = free(node, self.lower)
+            except Refused:
+                if error.code == "function_unknown" and "mean" in error.hint:  # avgg(x), where x is not grouped
+                    raise error from None
+                raise
             known = not any(isinstance(argument, Free) for argument in found.arguments)
-            if error.code != "not_supported" and known and not isinstance(node, exp.Anonymous):
+            if error.code in ("type_mismatch", "may_overflow") and known and not isinstance(node, exp.Anonymous):
                 raise
             return found
 
@@ -296,7 +301,9 @@ def called(node: exp.Expr) -> tuple[Rule, list[exp.Expr], bool]:
     """The rule of an aggregate, its arguments, and whether it is over distinct values."""
     match node:
         case exp.Count():
-            this, _ = take(node, "this", "big_int")
+            this, more, _ = take(node, "this", "expressions", "big_int")
+            if more:
+                refuse("arguments_invalid", "count takes 1 argument", "Count them, or write count(DISTINCT x).", node)
             rule, given = RULES["count"], [] if this is None else [this]
             if isinstance(this, exp.Star):
                 take(this)
@@ -314,7 +321,7 @@ def called(node: exp.Expr) -> tuple[Rule, list[exp.Expr], bool]:
             refuse("not_supported", f"DISTINCT in {rule.name} is not supported", "Leave it out.", node)
     if len(given) != len(rule.degrees) and (given or rule.name != "count" or distinct):
         many = f"{len(rule.degrees)} argument{'s' * (len(rule.degrees) > 1)}"
-        refuse("not_supported", f"{rule.name} takes {many}", "Count its arguments.", node)
+        refuse("arguments_invalid", f"{rule.name} takes {many}", "Count them.", node)
     return rule, given, distinct
 
 

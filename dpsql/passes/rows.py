@@ -91,7 +91,7 @@ def rows(node: exp.Expr, scope: Scope) -> Expr:
             refuse(
                 "unnest_misplaced",
                 "unnest makes rows, and stands where a value is needed",
-                "Write FROM customer, unnest(tags) AS u(tag), or unnest one list in the SELECT of a subquery.",
+                "Write FROM t, unnest(t.list) AS u(x), or unnest one list in the SELECT of a subquery.",
                 node,
             )
         case _ if is_aggregate(node):
@@ -142,7 +142,7 @@ def add_join(join: exp.Expr, scope: Scope) -> None:
         refuse(
             "join_not_supported",
             f"{words} is not supported" if words != "JOIN" else "a join without ON is not supported",
-            "Write FROM orders JOIN customer ON orders.customer = customer.id.",
+            "Write FROM a JOIN b ON a.person = b.person.",
             joined,
         )
     before = list(scope.sources)
@@ -944,7 +944,7 @@ def scalar(node: exp.Subquery, scope: Scope) -> Expr:
         refuse(
             "subquery_not_local",
             "a subquery over all persons would have to be released first, which is not supported yet",
-            "Tie it to the person: (SELECT max(x) FROM orders o WHERE o.customer = customer.id).",
+            "Tie it to the person: (SELECT max(b.x) FROM b WHERE b.person = a.person).",
             node,
         )
     alias = scope.context.fresh()

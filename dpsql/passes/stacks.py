@@ -55,7 +55,8 @@ def joint(name: str, a: Expr, b: Expr, node: exp.Expr) -> Column:
         assert left.range is not None and right.range is not None
         range_ = (min(left.range[0], right.range[0]), max(left.range[1], right.range[1]))
     size = max(left.growth, right.growth) if VARCHAR in (type_, type_.element) else None
-    return Column(name, Facts(type_, left.nullable or right.nullable, range_, left.declared and right.declared, size))
+    nullable, declared = left.nullable or right.nullable, left.declared and right.declared
+    return Column(name, Facts(type_, nullable, range_, declared, size, copies=max(left.copies, right.copies)))
 
 
 def fitted(expression: Expr, type_: Type) -> Expr:

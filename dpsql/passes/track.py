@@ -308,7 +308,7 @@ def narrow(relation: Relation) -> None:
         raise Refused(
             "join_too_wide",
             f"the joins with {' and '.join(found)} equate none of their columns with one of the tables before them",
-            "At most one join may: add a column, as in ON country.name = orders.country AND ...",
+            "At most one join may: add a column, as in ON a.x = b.x AND a.y = b.y",
         )
 
 
