@@ -105,7 +105,7 @@ def row_value(axis: Axis) -> exp.Expr:
     if not axis.degree:
         return value
     facts = axis.value.facts
-    if short(axis):
+    if axis.low and short(axis):
         steps = exp.Round(
             this=exp.Mul(this=cast(value, facts.type, DOUBLE), expression=algebra.literal(1 / axis.step, DOUBLE))
         )
