@@ -351,15 +351,19 @@ def base(table: Table, alias: str = "t") -> exp.Table:
 
 
 def owners(
-    table: Table, columns: tuple[str, ...], path: tuple[tuple[Table, Reference], ...], root: Table
+    table: Table, columns: tuple[str, ...], path: tuple[tuple[Table, Reference], ...], root: Table, once: bool = True
 ) -> exp.Select:
-    """Rows (key_0, key_1, ..., person): who owns the rows of `table` with these key columns. Raw cells, no clamping."""
+    """Rows (key_0, key_1, ..., person): who owns the rows of `table` with these key columns. Raw cells, no clamping.
+
+    Each stands there `once`, or else whoever reads them sees to it.
+    """
     keys = [
         name(table.columns[fold(c)].name, "t").as_(f"key_{i}", quoted=True, copy=False) for i, c in enumerate(columns)
     ]
     query = attribute(exp.select(*keys, copy=False).from_(base(table), copy=False), table, path, root, "person")
-    # A key that the owner declares is taken at his word: were it not one, a row would count once for each match.
-    return query if table.key and set(table.key) <= set(columns) else query.distinct(copy=False)
+    # A key that is declared may still stand there twice, and a row would count once for each match.
+    unique = any(fold(column) in table.unique for column in columns)
+    return query if unique or not once else query.distinct(copy=False)
 
 
 def attribute(

@@ -180,7 +180,7 @@ def referring(split: Split, relation: Relation) -> tuple[Relation, exp.Select | 
         return relation, None
     column = table.columns[fold(link.columns[0])].name
     referred = mapped(relation, lambda owned: replace(owned, read=column, nobody=True) if owned is found else owned)
-    return referred, owners(target, link.referenced, rest, found.root)
+    return referred, owners(target, link.referenced, rest, found.root, once=False)
 
 
 def carried(relation: Relation) -> Owned | None:

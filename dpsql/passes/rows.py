@@ -42,6 +42,7 @@ from dpsql.passes.steps import aggregates, called, frame, is_aggregate, owner, w
 from dpsql.relations import (
     MEASURES,
     PLACES,
+    RANKS,
     Filter,
     Group,
     Join,
@@ -689,9 +690,12 @@ class Inside:
         steps = extra[:1] if name in ("lag", "lead", "nth_value", "ntile") else extra
         least = 1 if name in ("nth_value", "ntile") else -(2**31)
         whole = all(isinstance(e, Constant) and isinstance(e.value, int) and least <= e.value < 2**31 for e in steps)
-        ranged = frame_ is not None and frame_[0] == "RANGE" and name in PLACES
+        ranged = frame_ is not None and (name in RANKS or (frame_[0] == "RANGE" and name in PLACES))
+        if name in ("last_value", "nth_value") and frame_ is None and order is not None:
+            hint = "Write ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW, or AND UNBOUNDED FOLLOWING."
+            refuse("not_supported", f"{name} without a frame ends with rows that are equal", hint, node)
         if form.distinct or form.order or not whole or ranged or (where is not None and name not in MEASURES):
-            hint = "Use a constant offset, and ROWS for a frame."
+            hint = "Leave the frame out." if name in RANKS else "Use a constant offset, and ROWS for a frame."
             refuse("not_supported", f"this form of {name} is not supported", hint, node)
         by = tuple(self.lower(part) for part in partition or [])
         # Here a number is a constant, and names of the SELECT list come last.
@@ -835,9 +839,11 @@ def opened(query: exp.Select, alias: str, scope: Scope, this: list[exp.Expr] | N
     """A subquery whose conditions may name columns of the query around it: these conditions become the join's."""
     items, from_, joins, where = take(query, "expressions", "from_", "joins", "where")
     inner = Scope(scope.context, scope.ctes, scope)
-    for star in items:  # of EXISTS (SELECT * ...) nothing else is read
-        if isinstance(star, exp.Star):
-            take(star)
+    for item in items:  # of EXISTS (SELECT ...) nothing else is read
+        if isinstance(item, exp.Star):
+            take(item)
+        elif spreads(item):
+            refuse("unnest_misplaced", "unnest makes rows, and stands where none are read", "Put it into FROM.", item)
     read_from(from_, joins or [], inner)
     conditions: list[Expr] = []
     if where is not None:
@@ -928,6 +934,9 @@ def scalar(node: exp.Subquery, scope: Scope) -> Expr:
     item = take(items[0], "this", "alias")[0] if isinstance(items[0], exp.Alias) else items[0]
     inside = Inside(inner, None, [], [items[0]])
     inside.grouped, inside.keys = True, [mine for mine, _ in equal]
+    if limit is not None and others:  # each row would sort all that it meets
+        hint = "Use a window: first_value(x) OVER (PARTITION BY person ORDER BY y)."
+        refuse("not_supported", "LIMIT in a subquery that is tied by more than equalities is not supported", hint, node)
     if limit is not None:
         terms = take(order, "expressions")[0] if order is not None else []
         one = limit.expression

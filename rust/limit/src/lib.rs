@@ -3,20 +3,23 @@
 //! This is the second form of the pass `limit` (`dpsql/passes/limit.py`, where the proof is): the engine streams rows of
 //! person, keys and values, and what comes out is what the SQL form gives, number for number.
 //!
-//! 1. Rows whose keys are not among the declared ones are left out; values that are not declared count as NULL there.
-//!    Persons and keys get numbers (`codes`), and each row becomes a record of words: person, key and how many rows it
-//!    stands for, and what these add to each column (`measure`).
-//! 2. Records are put into parts by their person. A part that has grown is merged to one record for each person and key
-//!    (`parts`), so that memory goes by these pairs and not by rows.
-//! 3. Part by part, each person's pairs are limited and added to the totals of their keys (`person`).
+//! 1. Rows whose keys are not among the declared ones are left out; values that are not declared count as NULL there, and rows
+//!    of nobody are left out. Persons and keys get numbers (`persons`, `owners`, `codes`), and what a row adds to each column is
+//!    words (`measure`).
+//! 2. All rows are kept until it is known how many each person has (`intake`). Whoever has so few that no limit can matter is
+//!    done with: her rows are added to the totals of their keys as they are (`light`).
+//! 3. The others' rows become records of words: person, key and how many rows it stands for, and what these add. They are put
+//!    into parts by their person. A part that has grown is merged to one record for each person and key (`parts`).
+//! 4. Part by part, each person's pairs are limited and added to the totals of their keys (`person`).
 //!
 //! Nothing depends on threads or on the order of rows: all sums are of integers, and ties are broken by the keys' values.
 //!
-//! Memory: a record has 8 bytes, 8 more for private keys and 8 more for each column that is not COUNT(*), or for the two
-//! of a SUM or AVG. A part is merged
-//! when it has four times as many records as it had pairs the last time (twice from 24 bytes on), or a megabyte. So
-//! there are at most 32 bytes for each pair of a person and a key in a count, 64 with private keys or in a sum; one
-//! more record for each 255 rows of a pair; and 256 megabytes are always allowed, and 4 for each thread.
+//! Memory: a row that is kept, and a record, has 8 bytes, 8 more for a hash and 8 more for each column that is not COUNT(*), or
+//! for the two of a SUM or AVG; where persons are counted by key a row has 4 more. At most a gigabyte of rows is kept; if there are more, all go
+//! through parts. A part is merged when it has four times as many records as it had pairs the last time (twice from 24 bytes
+//! on), or four megabytes. So there are at most 32 bytes for each pair of a person and a key in a count, 64 with a hash or
+//! in a sum; one more record for each 255 rows of a pair; and a gigabyte and a quarter are always allowed. Persons and
+//! references that are small whole numbers have 4 bytes each, and others some 20.
 //!
 //! Sizes: a row adds at most 2^36 to a column, a person has fewer than 2^50 rows, so her sums stay below 2^86, and times
 //! the factor and `max_rows` below 2^127, as in SQL. A record has words: two that together would not fit are not merged,
@@ -24,6 +27,7 @@
 //! together, are an error, as memory is that ends.
 
 mod codes;
+mod intake;
 mod light;
 mod measure;
 mod owners;
@@ -33,25 +37,20 @@ mod persons;
 mod rank;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Decimal128Type;
-use arrow_array::{
-    Array, ArrayRef, BooleanArray, Decimal128Array, RecordBatch, RecordBatchReader, new_empty_array,
-};
+use arrow_array::{Array, ArrayRef, Decimal128Array, RecordBatch, RecordBatchReader};
 use arrow_schema::{DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
 
 use codes::{Codes, UNKNOWN};
-use light::{Counts, Light};
+use intake::take_in;
 use measure::Measures;
-use owners::{Owners, Whose};
-use parts::{Inbox, Outgoing, Rows, Scratch};
+use parts::{Inbox, Scratch};
 use person::Totals;
-use persons::Persons;
 use rank::Ranks;
 
 /// Rows that are worked on at a time: what they need stays near the processor.
@@ -311,118 +310,6 @@ fn add(
         }
     }
     Ok(())
-}
-
-/// Bytes of rows that are kept until all persons' rows are counted.
-const KEPT: usize = 1 << 30;
-
-struct Taken {
-    whose: Whose,
-    last: u64,        // the largest number of a person within her part
-    light: Vec<u128>, // the totals of persons whom nothing limits
-}
-
-/// Takes all rows: those of persons whom nothing limits are added, and the others are put into parts.
-///
-/// Threads take batches in turn. Who has few rows is known when all are there: until then they are kept. If they are too
-/// many for that, all are put into parts.
-fn take_in<const W: usize>(
-    mut rows: impl RecordBatchReader + Send,
-    owners: Option<&[RecordBatch]>,
-    limits: &Limits,
-    measures: &Measures,
-    keys: &Codes,
-    inbox: &Inbox<W>,
-) -> Result<Taken, Error> {
-    let kind = rows.schema().field(0).data_type().clone();
-    let first = rows.next();
-    let some = match &first {
-        Some(Ok(batch)) => batch.column(0).slice(0, SLICE.min(batch.num_rows())),
-        _ => new_empty_array(&kind),
-    };
-    let whose = match owners {
-        Some(pairs) => Whose::Through(Owners::new(pairs)?),
-        None => Whose::Own(Persons::like(&some)),
-    };
-    let most = light::most(limits);
-    let (kept, bytes) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
-    let keep = AtomicBool::new(most.is_some());
-    let threads = if some.len() < SLICE { 1 } else { cores() };
-    let left = Mutex::new((first, Some(rows)));
-    let took = in_threads(threads, || {
-        let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
-        let mut counts = Counts::default();
-        loop {
-            let next = {
-                let mut left = lock(&left);
-                let next = left.0.take().or_else(|| left.1.as_mut().and_then(Iterator::next));
-                if !matches!(next, Some(Ok(_))) {
-                    left.1 = None; // whatever there was: it is not asked again
-                }
-                next
-            };
-            let Some(batch) = next else {
-                return Ok((outgoing.finish(inbox, &mut scratch), counts));
-            };
-            let batch = batch.map_err(|_| Error::Stream)?;
-            for start in (0..batch.num_rows()).step_by(SLICE) {
-                let slice = owned(batch.slice(start, SLICE.min(batch.num_rows() - start)))?;
-                let (columns, count) = (slice.columns(), slice.num_rows());
-                let (persons, found) = whose.of(&columns[0])?;
-                let rows = Rows {
-                    persons: Vec::new(),
-                    keys: numbers(limits, keys, &columns[1..=limits.keys], count)?,
-                    words: measures.of(&columns[1 + limits.keys..])?,
-                };
-                let rows = match found {
-                    Some(found) => rows.of(persons, &found),
-                    None => Rows { persons, ..rows },
-                };
-                let count = rows.persons.len();
-                let before = bytes.fetch_add(8 * (1 + rows.words.len()) * count, Ordering::Relaxed);
-                if keep.load(Ordering::Relaxed) && before < KEPT && counts.add(&rows.persons) {
-                    lock(&kept).push(rows);
-                } else {
-                    keep.store(false, Ordering::Relaxed);
-                    outgoing.take(&rows, inbox, &mut scratch)?;
-                }
-            }
-        }
-    })?;
-    let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let (last, counts): (Vec<_>, Vec<_>) = took.into_iter().unzip();
-    let counts = counts.into_iter().reduce(Counts::merge).unwrap_or_default();
-    let total: usize = kept.iter().map(|rows: &Rows| rows.persons.len()).sum();
-    let heavy = most.filter(|_| keep.into_inner()).map(|most| counts.above(most));
-    let left = Mutex::new(kept.into_iter());
-    let added = in_threads(threads, || {
-        let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
-        let new = |heavy| Light::new(limits, measures, heavy, keys.count(), total, threads);
-        let mut light = heavy.as_ref().and_then(new);
-        loop {
-            let next = lock(&left).next();
-            let Some(rows) = next else { return Ok((outgoing.finish(inbox, &mut scratch), light)) };
-            let rows = if let Some(light) = &mut light { light.add(&rows) } else { rows };
-            outgoing.take(&rows, inbox, &mut scratch)?;
-        }
-    })?;
-    let (later, light): (Vec<_>, Vec<_>) = added.into_iter().unzip();
-    Ok(Taken {
-        whose,
-        last: last.into_iter().chain(later).max().unwrap_or(0),
-        light: Light::totals(light.into_iter().flatten().collect())?,
-    })
-}
-
-/// The rows that are someone's.
-fn owned(rows: RecordBatch) -> Result<RecordBatch, Error> {
-    match rows.column(0).nulls().filter(|nulls| nulls.null_count() > 0) {
-        None => Ok(rows),
-        Some(nulls) => {
-            let there = BooleanArray::new(nulls.inner().clone(), None);
-            filter_record_batch(&rows, &there).map_err(|_| Error::Type)
-        }
-    }
 }
 
 fn table(

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use crate::codes::UNKNOWN;
 use crate::measure::{Measures, Source, below, unpacked};
 use crate::parts::Rows;
-use crate::{Error, Kind, Limits, in_threads, lock};
+use crate::{Error, Kind, Limits, SLICE, in_threads, lock};
 
 /// So many rows add less than a word can hold: one adds at most 2^36.
 const SETTLED: usize = 1 << 26;
@@ -129,20 +129,19 @@ pub struct Light<'a> {
     first: usize, // where measures begin among the words of rows
     unsettled: usize,
     totals: Vec<u128>,
-    pairs: Option<Pairs>, // if someone asks how many persons there are
-    places: Vec<Vec<u32>>,
+    pairs: Option<Pairs>,       // if someone asks how many persons there are
+    places: Vec<Vec<Vec<u32>>>, // for each set; lists as long as those of rows, so that the memory of these is used again
     slots: Vec<u32>,
 }
 
 impl<'a> Light<'a> {
-    /// For so many rows, of which each thread has a part; None if persons are asked for and their pairs would take too much room.
+    /// For so many rows; None if persons are asked for and their pairs would take too much room.
     pub fn new(
         limits: &Limits,
         measures: &Measures,
         heavy: &'a Heavy,
         keys: usize,
         rows: usize,
-        threads: usize,
     ) -> Option<Self> {
         let blocks = limits.blocks.iter();
         let factors = blocks.flat_map(|block| block.columns.iter().map(move |c| (block, c.1)));
@@ -165,10 +164,7 @@ impl<'a> Light<'a> {
             columns,
             first: measures.first() - 1,
             unsettled: 0,
-            places: pairs.as_ref().map_or_else(Vec::new, |pairs| {
-                let sets = 1 << pairs.bits;
-                (0..sets).map(|_| Vec::with_capacity(rows / sets / threads)).collect()
-            }),
+            places: vec![Vec::new(); pairs.as_ref().map_or(0, |pairs| 1 << pairs.bits)],
             pairs,
             slots: Vec::new(),
         })
@@ -198,7 +194,15 @@ impl<'a> Light<'a> {
                 self.slots.iter().zip(&rows.persons).filter(|(slot, _)| **slot > 0)
             {
                 let (set, place) = pairs.place(*person, slot - 1);
-                self.places[set].push(place);
+                let places = &mut self.places[set];
+                match places.last_mut() {
+                    Some(open) if open.len() < SLICE => open.push(place),
+                    _ => {
+                        let mut open = Vec::with_capacity(SLICE);
+                        open.push(place);
+                        places.push(open);
+                    }
+                }
             }
         }
         for Column { source, sums, .. } in &mut self.columns {
@@ -240,7 +244,7 @@ impl<'a> Light<'a> {
             let mut persons = vec![0; pairs.keys];
             loop {
                 let Some(set) = lock(&left).next() else { return Ok(persons) };
-                let counts = pairs.count(all.iter().map(|one| &one.places[set]));
+                let counts = pairs.count(all.iter().flat_map(|one| &one.places[set]));
                 persons.iter_mut().zip(counts).for_each(|(sum, more)| *sum += more);
             }
         })?;

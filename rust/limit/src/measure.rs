@@ -128,11 +128,14 @@ impl<'a> Measures<'a> {
         }
         for block in self.limits.blocks.iter().filter(|block| !block.axes.is_empty()) {
             let axes = block.axes.iter().zip(columns.by_ref());
-            let axes =
+            let mut axes =
                 axes.map(|(axis, column)| on_grid(*axis, column)).collect::<Result<Vec<_>, _>>()?;
             if packed(block).is_some() {
-                let value = |x: &u64| if *x == MISSING { 0 } else { 1 << SUM | x };
-                words.push(axes[0].iter().map(value).collect());
+                let mut values = axes.pop().ok_or(Error::Columns)?;
+                for x in &mut values {
+                    *x = if *x == MISSING { 0 } else { 1 << SUM | *x };
+                }
+                words.push(values);
             } else {
                 words.extend(block.columns.iter().map(|(powers, _)| parts(block, powers, &axes)));
             }

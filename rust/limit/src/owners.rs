@@ -7,11 +7,13 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::DataType;
 
-use crate::Error;
 use crate::codes::{Codes, UNKNOWN, integers};
 use crate::persons::Persons;
+use crate::{Error, SLICE};
 
 const NOBODY: u32 = u32::MAX;
+/// Up to so many times as many numbers as there are references have a place in a list.
+const DENSE: usize = 5;
 
 /// Whose the rows are.
 pub enum Whose {
@@ -21,12 +23,17 @@ pub enum Whose {
 }
 
 impl Whose {
-    /// The persons of rows from the column that says it; and which rows these are, if not all in their order: a row that
-    /// reaches nobody is left out, and one that reaches several persons is a row of each.
-    pub fn of(&self, column: &ArrayRef) -> Result<(Vec<u32>, Option<Vec<usize>>), Error> {
+    /// Calls `take` with the persons of rows, from the column that says it; and with which rows these are, if not all in their order:
+    /// a row that reaches nobody is left out, and one that reaches several persons is a row of each. Few at a time, however many
+    /// that are.
+    pub fn each(
+        &self,
+        column: &ArrayRef,
+        mut take: impl FnMut(Vec<u32>, Option<&[usize]>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         match self {
-            Self::Own(persons) => Ok((persons.of(column)?, None)),
-            Self::Through(owners) => owners.of(column),
+            Self::Own(persons) => take(persons.of(column)?, None),
+            Self::Through(owners) => owners.each(column, take),
         }
     }
 
@@ -47,16 +54,21 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// From references, which are whole numbers, and persons.
+    /// From references, which are whole numbers, and persons. A pair may stand there several times.
     pub fn new(pairs: &[RecordBatch]) -> Result<Self, Error> {
         let words = pairs.iter().map(|batch| integers(batch.column(0)).ok_or(Error::Type));
         let words = words.collect::<Result<Vec<_>, _>>()?;
-        let (count, last) =
-            words.iter().flatten().fold((0, 0), |(n, last), word| (n + 1, last.max(*word)));
-        let codes = (last > 16 * count + (1 << 20)).then(Codes::default);
+        let count: usize = words.iter().map(Vec::len).sum();
+        let last = words.iter().flatten().copied().max().unwrap_or(0);
+        let last = usize::try_from(last).ok().filter(|last| *last < DENSE * count + (1 << 20));
+        let last = last.filter(|last| *last < UNKNOWN as usize);
         let some = pairs.iter().max_by_key(|batch| batch.num_rows()).ok_or(Error::Columns)?;
-        let persons = Persons::like(some.column(1));
-        let mut owners = Self { codes, first: Vec::new(), more: HashMap::new(), persons };
+        let mut owners = Self {
+            codes: last.is_none().then(Codes::default),
+            first: vec![NOBODY; last.map_or(count, |last| last + 1)],
+            more: HashMap::new(),
+            persons: Persons::like(some.column(1)),
+        };
         for (batch, words) in pairs.iter().zip(words) {
             let numbers = match &owners.codes {
                 Some(codes) => codes.of(&batch.columns()[..1], batch.num_rows())?,
@@ -70,21 +82,27 @@ impl Owners {
                 }
             }
         }
+        for others in owners.more.values_mut() {
+            others.sort_unstable();
+            others.dedup();
+        }
         Ok(owners)
     }
 
     fn enter(&mut self, number: usize, person: u32) {
-        if number >= self.first.len() {
-            self.first.resize((number + 1).next_power_of_two(), NOBODY);
-        }
-        if self.first[number] == NOBODY {
-            self.first[number] = person;
-        } else {
+        let first = &mut self.first[number];
+        if *first == NOBODY {
+            *first = person;
+        } else if *first != person {
             self.more.entry(number).or_default().push(person);
         }
     }
 
-    fn of(&self, references: &ArrayRef) -> Result<(Vec<u32>, Option<Vec<usize>>), Error> {
+    fn each(
+        &self,
+        references: &ArrayRef,
+        mut take: impl FnMut(Vec<u32>, Option<&[usize]>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let numbers: Vec<u32> = match (&self.codes, references.data_type()) {
             (Some(codes), _) => codes.known(std::slice::from_ref(references), references.len())?,
             #[allow(clippy::cast_sign_loss)] // negative ones are large then
@@ -97,15 +115,22 @@ impl Owners {
         let owner = |number: &u32| self.first.get(*number as usize).copied().unwrap_or(NOBODY);
         let found: Vec<u32> = numbers.iter().map(owner).collect();
         if self.more.is_empty() && found.iter().copied().max() != Some(NOBODY) {
-            return Ok((found, None));
+            return take(found, None);
         }
-        let there = found.into_iter().zip(numbers).enumerate().filter(|(_, (p, _))| *p != NOBODY);
-        let each = there.flat_map(|(row, (person, number))| {
+        let (mut persons, mut rows) = (Vec::new(), Vec::new());
+        for (row, (person, number)) in found.into_iter().zip(numbers).enumerate() {
             let others = self.more.get(&(number as usize)).into_iter().flatten();
-            std::iter::once(person).chain(others.copied()).map(move |person| (person, row))
-        });
-        let (persons, rows) = each.unzip();
-        Ok((persons, Some(rows)))
+            let all = std::iter::once(person).filter(|person| *person != NOBODY);
+            for person in all.chain(others.copied()) {
+                persons.push(person);
+                rows.push(row);
+                if rows.len() == SLICE {
+                    take(std::mem::take(&mut persons), Some(&rows))?;
+                    rows.clear();
+                }
+            }
+        }
+        take(persons, Some(&rows))
     }
 }
 
