@@ -60,7 +60,7 @@ def limit_and_add_noise(
 ) -> Noisy:
     """Limits what each person's rows add, adds all of it up by keys, and adds fresh noise as `add_noise` does.
 
-    `rows` has a person; the keys; a hash of person and keys (uint32) if they are `hashed`; and for each axis of
+    `rows` has a person; the keys; a hash of keys (uint64) or of person and keys (uint32), as `hashed` says; and for each axis of
     each block a double or a whole number, or for degree 0 a truth value. `declared` are the public keys, in the order of the result; None
     without keys or if they are private. Rows with other keys are left out; values that no key has count as NULL. `sums`
     are added as they are: keys, the number of persons if these are private, and the sums (decimal128(38, 0)). With `owners`,

@@ -327,7 +327,7 @@ class Limits:
     declared: str  # SQL for all public keys in order, "" without any
     keys: int
     private: bool
-    hashed: bool  # whether rows have the hash by which private keys are ranked
+    hashed: Literal["", "keys", "pairs"]  # of what rows have a hash by which private keys are ranked
     norm: int
     max_rows: int
     max_groups: int

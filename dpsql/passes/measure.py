@@ -185,9 +185,14 @@ def present(value: exp.Expr) -> exp.Expr:
     return exp.Not(this=exp.Paren(this=exp.Is(this=value, expression=exp.Null())))
 
 
+def hash_of(keys: Sequence[exp.Expr]) -> exp.Expr:
+    return exp.Anonymous(this="hash", expressions=list(keys))
+
+
 def place_of(pair: Sequence[exp.Expr]) -> exp.Expr:
     """By what a person's groups are ranked: 32 bits of the engine's hash, since each row carries them."""
-    hash_ = exp.Anonymous(this="hash", expressions=list(pair))
+    person, *keys = pair
+    hash_ = exp.Anonymous(this="hash", expressions=[person, hash_of(keys)])
     return to_type(exp.BitwiseRightShift(this=hash_, expression=number(32)), "UINTEGER")
 
 

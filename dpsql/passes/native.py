@@ -14,6 +14,7 @@ from dpsql.catalog import CODE, DOUBLE, PERSON, VARCHAR, fold, quoted
 from dpsql.functions import to_type
 from dpsql.passes.measure import (
     grids,
+    hash_of,
     huge,
     inputs,
     measured,
@@ -47,8 +48,8 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     Gives:   what `limit_and_add_noise` needs to find the rows of `inner`, number for number
     Proof:   `rows` is the step of that name with values still to be clipped, which is one comparison, and with rows of nobody,
              which are left out there; or it has what leads to a person, and `owners` says where, for the same join
-             (`referring`). Private keys are ranked by the engine's own hash of the pair, so that both forms rank
-             alike: `rows` has it, or it is of whole numbers, for which it is known. Rows with other keys than the declared
+             (`referring`). Private keys are ranked by the engine's own hashes, so that both forms rank
+             alike: `rows` has them, or they are of whole numbers, for which they are known. Rows with other keys than the declared
              ones are left out there (`as_stored`). The other steps are the same integer arithmetic on the same numbers
              (rust/limit). Which form runs depends on the text and on the schema alone
     Checked: test_lemmas (both forms), test_limit
@@ -89,7 +90,7 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
         declared,
         len(keys),
         private,
-        private and not hashed_there(split),
+        hashed(split),
         norm,
         max_rows,
         max_groups,
@@ -153,13 +154,17 @@ def mapped(relation: Relation, change: Callable[[Owned], Owned]) -> Relation:
             return relation
 
 
-def hashed_there(split: Split) -> bool:
-    """Whether person and keys are whole numbers as they are stored: expressions may have another type than they say."""
-    owners = list(owners_in(split.tracked.relation))
-    roots = [owned.root.columns[fold(str(owned.root.person))].type.sql for owned in owners]
+def hashed(split: Split) -> Literal["", "keys", "pairs"]:
+    """Of what rows must have a hash: not of whole numbers as they are stored. Expressions may have another type than they say."""
+    if not isinstance(split.keys, PrivateKeys):
+        return ""
+    owned = list(owners_in(split.tracked.relation))
+    roots = [one.root.columns[fold(str(one.root.person))].type.sql for one in owned]
+    if len(roots) != 1 or roots[0] not in HASHED:
+        return "pairs"
     keys = split.tracked.resolved.keys
     stored = all(isinstance(key, Column) and key.facts.stored and key.facts.type.sql in HASHED for key in keys)
-    return len(roots) == 1 and roots[0] in HASHED and stored
+    return "" if stored else "keys"
 
 
 def referring(split: Split, relation: Relation) -> tuple[Relation, exp.Select | None]:
@@ -169,7 +174,7 @@ def referring(split: Split, relation: Relation) -> tuple[Relation, exp.Select | 
     So it may be only where nothing before looks at the person, or multiplies rows of nobody.
     """
     found = carried(relation)
-    if found is None or not found.path or (isinstance(split.keys, PrivateKeys) and not hashed_there(split)):
+    if found is None or not found.path or hashed(split) == "pairs":
         return relation, None
     (table, link), rest = found.path[0], found.path[1:]
     target = rest[0][0] if rest else found.root
@@ -218,9 +223,10 @@ def streamed(split: Split, relation: Relation) -> exp.Select:
         for x, axis in zip(inputs(i), s.axes, strict=False)
     )
     after: list[exp.Expr] = [name(x) for i, s in blocks for x, _ in zip(inputs(i), s.axes, strict=False)]
-    if isinstance(split.keys, PrivateKeys) and not hashed_there(split):
-        pair = [name(word) for word in ("person", *(word for word, _ in split.keys.columns))]
-        after = [place_of(pair).as_("hash", quoted=True), *after]
+    if of := hashed(split):
+        keys = [name(column[0]) for column in split.keys.columns]
+        hash_ = hash_of(keys) if of == "keys" else place_of([name("person"), *keys])
+        after = [hash_.as_("hash", quoted=True), *after]
     made = [("rows", rows_of(split, as_stored(split, with_nobody(relation)), *cells))]
     return with_steps(by_number(split, "rows", [name("person")], after), made)
 
@@ -277,7 +283,7 @@ def by_number(split: Split, source: str, before: Sequence[exp.Expr], after: Sequ
         if type_ != VARCHAR:
             shown.append(to_type(name(word), type_.sql).as_(word, quoted=True))
             continue
-        if len(values) <= LISTED and None not in values[:-1]:
+        if len(values) <= LISTED and values[0] is not None and None not in values[:-1]:
             listed = [algebra.literal(value, VARCHAR) for value in values if value is not None]
             found = exp.Anonymous(this="list_position", expressions=[exp.Array(expressions=listed), name(word)])
             place: exp.Expr = exp.Sub(this=found, expression=number(1))

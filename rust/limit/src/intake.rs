@@ -12,13 +12,15 @@ use crate::measure::Measures;
 use crate::owners::{Owners, Whose};
 use crate::parts::{Inbox, Outgoing, Rows, Scratch};
 use crate::persons::Persons;
-use crate::{Error, Limits, SLICE, cores, in_threads, lock, numbers};
+use crate::rank::Noted;
+use crate::{Error, Hashed, Limits, SLICE, cores, in_threads, lock, numbers};
 
 /// Bytes of rows that are kept until all persons' rows are counted.
 const KEPT: usize = 1 << 30;
 
 pub struct Taken {
     pub whose: Whose,
+    pub noted: Noted,
     pub last: u64,        // the largest number of a person within her part
     pub light: Vec<u128>, // the totals of persons whom nothing limits
 }
@@ -45,9 +47,9 @@ pub fn take_in<const W: usize>(
         Some(pairs) => Whose::Through(Owners::new(pairs)?),
         None => Whose::Own(Persons::like(&some)),
     };
-    let most = light::most(limits);
+    let noted = Noted::default();
     let (kept, bytes) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
-    let keep = AtomicBool::new(most.is_some());
+    let keep = AtomicBool::new(light::most(limits, 0).is_some());
     let threads = if some.len() < SLICE { 1 } else { cores() };
     let left = Mutex::new((first, Some(rows)));
     let took = in_threads(threads, || {
@@ -69,11 +71,15 @@ pub fn take_in<const W: usize>(
             for start in (0..batch.num_rows()).step_by(SLICE) {
                 let slice = owned(batch.slice(start, SLICE.min(batch.num_rows() - start)))?;
                 let (columns, count) = (slice.columns(), slice.num_rows());
-                let unowned = Rows {
-                    persons: Vec::new(),
-                    keys: numbers(limits, keys, &columns[1..=limits.keys], count)?,
-                    words: measures.of(&columns[1 + limits.keys..])?,
-                };
+                let (before, mut after) = columns.split_at(1 + limits.keys);
+                let key = numbers(limits, keys, &before[1..], count)?;
+                if limits.hashed == Hashed::Keys {
+                    let (hashes, axes) = after.split_first().ok_or(Error::Columns)?;
+                    noted.note(&key, hashes)?;
+                    after = axes;
+                }
+                let words = measures.of(after)?;
+                let unowned = Rows { persons: Vec::new(), keys: key, words };
                 let mut unowned = Some(unowned);
                 whose.each(&columns[0], |persons, found| {
                     let rows = match (found, &mut unowned) {
@@ -96,7 +102,8 @@ pub fn take_in<const W: usize>(
     let (last, counts): (Vec<_>, Vec<_>) = took.into_iter().unzip();
     let counts = counts.into_iter().reduce(Counts::merge).unwrap_or_default();
     let total: usize = kept.iter().map(|rows: &Rows| rows.persons.len()).sum();
-    let heavy = most.filter(|_| keep.into_inner()).map(|most| counts.above(most));
+    let most = light::most(limits, keys.count()).filter(|_| keep.into_inner());
+    let heavy = most.map(|most| counts.above(most));
     let left = Mutex::new(kept.into_iter());
     let added = in_threads(threads, || {
         let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
@@ -112,6 +119,7 @@ pub fn take_in<const W: usize>(
     let (later, light): (Vec<_>, Vec<_>) = added.into_iter().unzip();
     Ok(Taken {
         whose,
+        noted,
         last: last.into_iter().chain(later).max().unwrap_or(0),
         light: Light::totals(light.into_iter().flatten().collect())?,
     })

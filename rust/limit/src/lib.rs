@@ -85,13 +85,21 @@ pub struct Block {
     pub whole: f64,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hashed {
+    Nothing,
+    Keys,
+    /// Of person and keys: the upper half.
+    Pairs,
+}
+
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// How many columns of keys there are, whether the groups are those that the rows have, and whether rows have a hash by
+    /// How many columns of keys there are, whether the groups are those that the rows have, and of what rows have a hash by
     /// which these are ranked.
     pub keys: usize,
     pub private: bool,
-    pub hashed: bool,
+    pub hashed: Hashed,
     /// 1 or 2.
     pub norm: u32,
     pub max_rows: u128,
@@ -131,7 +139,7 @@ const INTEGER: DataType = DataType::Decimal128(38, 0);
 
 /// The totals of limited rows: for each declared key in order, or for each key that someone keeps.
 ///
-/// `rows` has a person, `limits.keys` keys, a hash of person and keys if they are `hashed`, and the axes of all blocks.
+/// `rows` has a person, `limits.keys` keys, a hash of what is `hashed`, and the axes of all blocks.
 /// Rows of nobody are left out.
 /// `sums` are added as they are: keys, and what the result has for them. They are of other persons, whom nothing limits.
 /// `declared` are all keys that are shown; None if they are private, or if there are none. The result has the private keys and the number
@@ -188,7 +196,7 @@ fn run<const W: usize>(
         None => rows.as_ref().map(|rows| rows.schema().field(0).data_type().clone()),
     };
     let inbox = Inbox::<W>::new(&keys, measures.first());
-    let taken =
+    let mut taken =
         rows.map(|rows| take_in(rows, owners, limits, &measures, &keys, &inbox)).transpose()?;
 
     let mut columns = keys.rows()?;
@@ -200,9 +208,13 @@ fn run<const W: usize>(
     let count = keys.count();
     // Each thread has totals of its own: only where there are more records than these.
     let threads = cores().min(records / count.max(1)).min(records / SLICE).max(1);
-    let ranks = match (person, &taken) {
-        (Some(person), Some(taken)) if limits.private && !limits.hashed => {
-            Some(Ranks::new(&person, taken.whose.persons().words(), &columns)?)
+    let ranks = match (person, &mut taken) {
+        (Some(person), Some(taken)) if limits.private && limits.hashed != Hashed::Pairs => {
+            let keys = match limits.hashed {
+                Hashed::Keys => std::mem::take(&mut taken.noted).hashes(),
+                _ => rank::of_keys(&columns)?,
+            };
+            Some(Ranks::new(&person, taken.whose.persons().words(), keys)?)
         }
         _ => None,
     };
@@ -249,13 +261,18 @@ fn fields_of_keys(
     if let Some(rows) = rows {
         let schema = rows.schema();
         let (keys, rest) = (1..=limits.keys, 1 + limits.keys);
-        if schema.fields().len() != rest + usize::from(limits.hashed) + measures.axes() {
+        let hashes = usize::from(limits.hashed != Hashed::Nothing);
+        if schema.fields().len() != rest + hashes + measures.axes() {
             return Err(Error::Columns);
         }
         codes::usable(schema.field(0).data_type())?;
-        if limits.private && !limits.hashed {
-            schema.fields()[..rest].iter().try_for_each(|field| rank::usable(field.data_type()))?;
-        }
+        let (ranked, rest) = match limits.hashed {
+            Hashed::Nothing if limits.private => (rest, rest),
+            Hashed::Keys if *schema.field(rest).data_type() == DataType::UInt64 => (1, rest + 1),
+            Hashed::Keys => return Err(Error::Type),
+            _ => (0, rest),
+        };
+        schema.fields()[..ranked].iter().try_for_each(|field| rank::usable(field.data_type()))?;
         measures.usable(&schema.fields()[rest..])?;
         found.push(schema.fields()[keys].to_vec());
     }

@@ -1,7 +1,7 @@
 //! Persons who are within all limits whatever keys their rows have: these rows are added as they are.
 //!
-//! With n rows a person has at most n keys, and the norm of how many she has with each is at most n. So if n is no more
-//! than any limit, her rows count in full, in any order and apart from each other. `Counts` says who that is, once all rows are
+//! With n rows a person has at most n keys, and no more than there are, and the norm of how many she has with each is at most n. So
+//! if these are no more than any limit, her rows count in full, in any order and apart from each other. `Counts` says who that is, once all rows are
 //! there; `Light` adds theirs.
 
 use std::sync::Mutex;
@@ -16,13 +16,14 @@ const SETTLED: usize = 1 << 26;
 /// Persons with larger numbers are not counted.
 const COUNTED: usize = 1 << 24;
 
-/// How many rows are within all limits. None if some rows do not count for persons.
-pub fn most(limits: &Limits) -> Option<u32> {
-    let mut most = if limits.private { limits.max_groups as u128 } else { u128::MAX };
+/// How many rows are within all limits where there are so many keys. None if some rows do not count for persons.
+pub fn most(limits: &Limits, keys: usize) -> Option<u32> {
+    let groups = |most: u128| if keys as u128 <= most { u128::MAX } else { most };
+    let mut most = if limits.private { groups(limits.max_groups as u128) } else { u128::MAX };
     for block in &limits.blocks {
         match block.kind {
             Kind::Rows => most = most.min(limits.max_rows),
-            Kind::Persons if block.axes.is_empty() => most = most.min(limits.in_groups),
+            Kind::Persons if block.axes.is_empty() => most = most.min(groups(limits.in_groups)),
             Kind::Persons => return None,
         }
     }

@@ -8,7 +8,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, new_empty_array};
 use arrow_schema::{DataType, FieldRef};
 
-use crate::{Axis, Block, Error, Limits};
+use crate::{Axis, Block, Error, Hashed, Limits};
 
 /// Of a value that is not there; larger than any grid.
 const MISSING: u64 = u64::MAX;
@@ -84,7 +84,7 @@ impl<'a> Measures<'a> {
 
     /// Where they begin in a record: after the head, and a hash if rows have one.
     pub fn first(&self) -> usize {
-        1 + usize::from(self.limits.hashed)
+        1 + usize::from(self.limits.hashed == Hashed::Pairs)
     }
 
     pub fn axes(&self) -> usize {
@@ -118,7 +118,7 @@ impl<'a> Measures<'a> {
     pub fn of(&self, columns: &[ArrayRef]) -> Result<Vec<Vec<u64>>, Error> {
         let mut columns = columns.iter();
         let mut words = Vec::with_capacity(self.words + 1);
-        if self.limits.hashed {
+        if self.limits.hashed == Hashed::Pairs {
             let hash = columns.next().ok_or(Error::Columns)?;
             if *hash.data_type() != DataType::UInt32 || hash.null_count() != 0 {
                 return Err(Error::Type);

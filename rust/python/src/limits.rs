@@ -1,6 +1,6 @@
 //! The limits of a plan, as Python has them.
 
-use dpsql_limit::Kind;
+use dpsql_limit::{Hashed, Kind};
 use pyo3::prelude::*;
 
 use crate::errors::Failure;
@@ -9,7 +9,7 @@ use crate::errors::Failure;
 pub struct Limits {
     keys: usize,
     private: bool,
-    hashed: bool,
+    hashed: String,
     norm: u32,
     max_rows: u128,
     max_groups: usize,
@@ -36,7 +36,12 @@ impl Limits {
         Ok(dpsql_limit::Limits {
             keys: self.keys,
             private: self.private,
-            hashed: self.hashed,
+            hashed: match &*self.hashed {
+                "" => Hashed::Nothing,
+                "keys" => Hashed::Keys,
+                "pairs" => Hashed::Pairs,
+                _ => return Err(Failure::Limit(dpsql_limit::Error::Columns)),
+            },
             norm: self.norm,
             max_rows: self.max_rows,
             max_groups: self.max_groups,
