@@ -29,6 +29,7 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "autoinstall_known_extensions": False,
     "memory_limit": "4GB",
+    "threads": 1,  # else the order of groups, where none is asked for, would be up to the clock
     "lock_configuration": True,
 }
 
