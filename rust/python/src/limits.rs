@@ -38,8 +38,8 @@ impl Limits {
             private: self.private,
             hashed: match &*self.hashed {
                 "" => Hashed::Nothing,
-                "keys" => Hashed::Keys,
-                "pairs" => Hashed::Pairs,
+                "keys" if self.private => Hashed::Keys, // public keys may have no number
+                "pairs" if self.private => Hashed::Pairs,
                 _ => return Err(Failure::Limit(dpsql_limit::Error::Columns)),
             },
             norm: self.norm,
