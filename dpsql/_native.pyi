@@ -4,6 +4,7 @@ from typing import Literal, Protocol, final
 from dpsql.plan import Limits
 
 __all__ = [
+    "Keys",
     "Noisy",
     "add_noise",
     "add_truncated",
@@ -19,6 +20,16 @@ __all__ = [
 
 class _Stream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@final
+class Keys:
+    """Public keys, in the order of the result. They can be used any number of times.
+
+    Raises ValueError if one stands there twice, or has a type that is none of whole number, decimal, double, text, date,
+    timestamp and truth value.
+    """
+
+    def __new__(cls, keys: _Stream) -> Keys: ...
 
 @final
 class Noisy:
@@ -51,7 +62,7 @@ def add_noise(
 def limit_and_add_noise(
     rows: _Stream | None,
     sums: _Stream | None,
-    declared: _Stream | None,
+    declared: Keys | None,
     limits: Limits,
     mechanism: Literal["laplace", "sliced_laplace", "gaussian"],
     scales: Sequence[float],

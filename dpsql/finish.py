@@ -33,7 +33,7 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "lock_configuration": True,
 }
 
-
+LISTS = 16  # of public keys that are kept
 FIRST, LAST = "TIMESTAMP '0001-01-01'", "TIMESTAMP '9999-12-31'"
 
 # A public table: its columns as CREATE TABLE has them, and its rows as an Arrow stream.
@@ -46,6 +46,7 @@ class Scratch:
     def __init__(self) -> None:
         self._connection = duckdb.connect(":memory:", config=CLOSED)
         self._numbers = itertools.count()
+        self._keys: dict[str, str] = {}  # the table of each list of public keys
         self._lock = threading.RLock()  # an answer may be dropped by the garbage collector at any point
 
     def finish(self, plan: Plan, noisy: Any, loss: Loss) -> Answer:
@@ -87,12 +88,23 @@ class Scratch:
         order = ", ".join(f'"{key}" ASC NULLS LAST' for key, _ in keys)
         shape = f"SELECT * REPLACE ({casts}) FROM ({noisy}) ORDER BY {order}" if keys else noisy
         cursor.execute(f"CREATE TABLE released_{number} AS {shape}", values)
-        cursor.execute(
-            f'CREATE TABLE answer_{number} AS WITH "released" AS '
-            f'(SELECT rowid AS "row", * FROM released_{number}) {plan.outer}'
-        )
+        released = f'SELECT rowid AS "row", * FROM released_{number}'
+        if (
+            isinstance(plan.keys, PublicKeys) and plan.keys.columns
+        ):  # of which the release has one row each, in their order
+            released = f"SELECT * FROM {self._listed(plan.keys.text, cursor)} POSITIONAL JOIN released_{number}"
+        cursor.execute(f'CREATE TABLE answer_{number} AS WITH "released" AS ({released}) {plan.outer}')
         names = tuple(output.name for output in plan.outputs)
         return Answer(names, loss, self._keep(number, tuple(plan.noise)), plan)
+
+    def _listed(self, text: str, cursor: duckdb.DuckDBPyConnection) -> str:
+        """The table of public keys and their numbers. Few are kept: to read many from their text takes long."""
+        if text not in self._keys:
+            while len(self._keys) >= LISTS:
+                cursor.execute(f"DROP TABLE {self._keys.pop(next(iter(self._keys)))}")
+            cursor.execute(f'CREATE TABLE keys_{(number := next(self._numbers))} AS {text} ORDER BY "row"')
+            self._keys[text] = f"keys_{number}"
+        return self._keys[text]
 
     def combine(self, program: Program, answers: list[Answer], tables: Mapping[str, Public], loss: Loss) -> Answer:
         """Run a program's own query on the answers of its releases and on public tables: post-processing."""
@@ -180,8 +192,7 @@ class Scratch:
 
 def unfilled(plan: Plan) -> str:
     """The finishing query of a release, on a row that nobody has released."""
-    keys = plan.keys.columns if isinstance(plan.keys, PrivateKeys) else ()
-    columns = [f'CAST(NULL AS {type_.sql}) AS "{key}"' for key, type_ in keys]
+    columns = [f'CAST(NULL AS {type_.sql}) AS "{key}"' for key, type_, *_ in plan.keys.columns]
     columns += [f'CAST(0 AS DECIMAL(38, 0)) AS "{column}"' for column in plan.noise]
     return f'WITH "released" AS (SELECT {", ".join(["CAST(0 AS BIGINT) AS row", *columns])}) {plan.outer}'
 

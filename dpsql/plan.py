@@ -277,10 +277,10 @@ class PublicKeys:
 
 @lru_cache(maxsize=256)
 def text_of_keys(columns: tuple[tuple[str, Type, Domain], ...], numbers: bool = False) -> str:
-    """SQL for all keys and `row`; with `numbers` texts are the numbers that `numbered` gives them."""
+    """SQL for all keys and `row`; with `numbers` texts are 1, 2, 3 ... in the order of their domain."""
     shown, tables, row = [], [], ""
     for index, (column, type_, values) in enumerate(columns):
-        cell = f'"d{index}"."i" AS INTEGER' if numbers and type_ == VARCHAR else f'"d{index}"."v" AS {type_.sql}'
+        cell = f'"d{index}"."i" + 1 AS INTEGER' if numbers and type_ == VARCHAR else f'"d{index}"."v" AS {type_.sql}'
         tables.append(f'({numbered(type_, values)}) AS "d{index}"')
         shown.append(f"CAST({cell}) AS {quoted(column)}")
         row = f'({row}) * {len(values)} + "d{index}"."i"' if row else f'"d{index}"."i"'

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dpsql import _native
-from dpsql._native import Noisy, add_noise, limit_and_add_noise
+from dpsql._native import Keys, Noisy, add_noise, limit_and_add_noise
 from dpsql.errors import Failed
 from dpsql.plan import Plan, PublicKeys
 
@@ -35,12 +35,27 @@ def release(plan: Plan, run: Callable[[str], Stream]) -> Noisy:
         noisy = add_noise(run(plan.inner), kind, scales, least)
     else:
         limits = plan.limits
-        texts = (limits.rows, limits.sums, limits.declared, limits.owners)
-        rows, sums, declared, owners = (run(sql) if sql else None for sql in texts)
+        rows, sums, owners = (run(sql) if sql else None for sql in (limits.rows, limits.sums, limits.owners))
+        declared = listed(limits.declared, run) if limits.declared else None
         noisy = limit_and_add_noise(rows, sums, declared, limits, kind, scales, least, owners)
     if isinstance(plan.keys, PublicKeys) and len(noisy) != plan.keys.count:
         raise Failed
     return noisy
+
+
+LISTS = 64  # of public keys that are kept
+_lists: dict[str, Keys] = {}
+
+
+def listed(text: str, run: Callable[[str], Stream]) -> Keys:
+    """Public keys by the SQL that lists them. It reads no table, so it always gives the same: few are kept for later queries."""
+    found = _lists.get(text)
+    if found is None:
+        found = Keys(run(text))
+        if len(_lists) >= LISTS:
+            _lists.pop(next(iter(_lists)), None)
+        _lists[text] = found
+    return found
 
 
 def choose(plan: Plan, exact: Stream) -> tuple[int, ...]:

@@ -7,15 +7,16 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from dpsql._native import limit_and_add_noise
+from dpsql._native import Keys, limit_and_add_noise
 from dpsql.plan import Plan
 
 
 def natively(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:
     """Its rows with all keys, and with noise so small that there is none."""
     assert plan.limits is not None
-    texts = (plan.limits.rows, plan.limits.sums, plan.limits.declared, plan.limits.owners)
-    rows, sums, declared, owners = (connection.sql(sql) if sql else None for sql in texts)
+    texts = (plan.limits.rows, plan.limits.sums, plan.limits.owners)
+    rows, sums, owners = (connection.sql(sql) if sql else None for sql in texts)
+    declared = Keys(connection.sql(plan.limits.declared)) if plan.limits.declared else None
     scales, least = [2.0**-200] * len(plan.noise), 0 if plan.threshold else None
     return rows_of(plan, limit_and_add_noise(rows, sums, declared, plan.limits, "laplace", scales, least, owners))
 

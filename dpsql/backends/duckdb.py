@@ -57,7 +57,8 @@ CLOCKS = frozenset(  # columns that the engine takes for functions if there are 
     "localtimestamp session_user user".split()
 )
 MOST = 100_000  # rows of a table that is made from releases and joined with rows of persons
-HERE = "SELECT system.main.current_database(), system.main.current_schema()"
+SET = (f"system.main.current_setting('{name}')" for name in SETTINGS)
+HERE = f"SELECT system.main.current_database(), system.main.current_schema(), {', '.join(SET)}"
 
 
 class DuckDB:
@@ -113,12 +114,12 @@ class DuckDB:
         """
         with self._connect() as connection:
             try:
-                ((database, schema),) = connection.execute(HERE).fetchall()
-                connection.execute("SET search_path = 'system.main'")
                 connection.execute("BEGIN TRANSACTION READ ONLY")
-                refuse_settings(connection)
+                ((database, schema, *settings),) = connection.execute(HERE).fetchall()
+                connection.execute("SET search_path = 'system.main'")
             except duckdb.Error as error:
                 raise cannot_open(self._path, error) from None
+            refuse_settings(settings)
             self._check()
             snapshot = Snapshot(connection, database, schema, self._schemas)
             try:
@@ -276,9 +277,7 @@ class Stream:
         return self._relation.__arrow_c_stream__(requested_schema)
 
 
-def refuse_settings(connection: duckdb.DuckDBPyConnection) -> None:
-    names = ", ".join(f"system.main.current_setting('{name}')" for name in SETTINGS)
-    (found,) = connection.execute(f"SELECT {names}").fetchall()  # all, since an open result would stay in the way
+def refuse_settings(found: Iterable[object]) -> None:
     for (name, meant), value in zip(SETTINGS.items(), found, strict=True):
         if str(value).lower() != str(meant).lower():
             raise Refused(

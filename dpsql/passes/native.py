@@ -285,17 +285,19 @@ def by_number(split: Split, source: str, before: Sequence[exp.Expr], after: Sequ
             continue
         if len(values) <= LISTED and values[0] is not None and None not in values[:-1]:
             listed = [algebra.literal(value, VARCHAR) for value in values if value is not None]
-            found = exp.Anonymous(this="list_position", expressions=[exp.Array(expressions=listed), name(word)])
-            place: exp.Expr = exp.Sub(this=found, expression=number(1))
+            place: exp.Expr = exp.Anonymous(
+                this="list_position", expressions=[exp.Array(expressions=listed), name(word)]
+            )
             if len(listed) < len(values):  # what is not declared counts as NULL
-                place = exp.Coalesce(this=place, expressions=[number(len(listed))])
+                place = exp.Coalesce(this=place, expressions=[number(len(values))])
             shown.append(place.as_(word, quoted=True))
             continue
         number_: exp.Expr = to_type(name("i", f"d{i}"), "INTEGER")
         if None in values:  # what is not declared counts as NULL
-            number_ = exp.Coalesce(this=number_, expressions=[number(values.index(None))])
+            number_ = exp.Coalesce(this=number_, expressions=[number(values.index(None) + 1)])
         shown.append(number_.as_(word, quoted=True))
-        table = exp.Subquery(this=exp.Var(this=numbered(type_, values)), alias=exp.TableAlias(this=identifier(f"d{i}")))
+        counted = exp.Var(this=f'SELECT "v", "i" + 1 AS "i" FROM ({numbered(type_, values)})')
+        table = exp.Subquery(this=counted, alias=exp.TableAlias(this=identifier(f"d{i}")))
         on = exp.EQ(this=name(word, source), expression=name("v", f"d{i}"))
         joins.append(exp.Join(this=table, on=on, side="LEFT" if None in values else None))
     query = exp.select(*before, *shown, *after, copy=False).from_(step(source), copy=False)

@@ -106,7 +106,7 @@ def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int, hidde
         tuple(summands),
         estimates,
         resolved.outputs,
-        outer(resolved, keys, estimates),
+        outer(resolved, estimates),
         notes(resolved, keys, summands),
         tuple(unknowns),
         picked,
@@ -270,10 +270,10 @@ def required(resolved: Resolved) -> Iterator[Expr]:
     return (part for predicate in filters(resolved.relation) for part in conjuncts(predicate))
 
 
-def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate]) -> exp.Select:
+def outer(resolved: Resolved, estimates: Mapping[Aggregate, Estimate]) -> exp.Select:
     """The finishing query: keys and aggregates from what was released, then the analyst's own expressions on them.
 
-    It carries `row`, the number of the key, along: rows without an ORDER BY come in the order of the keys, never in the
+    "released" has `row`, the keys, and the noisy columns. It carries `row`, the number of the key, along: rows without an ORDER BY come in the order of the keys, never in the
     engine's, and error bars find their row by it.
     """
     values = {aggregate: f"v{i}" for i, aggregate in enumerate(estimates)}
@@ -286,11 +286,7 @@ def outer(resolved: Resolved, keys: Keys, estimates: Mapping[Aggregate, Estimate
         parts = (value_of(mean, []).as_(f"q{i}", quoted=True) for i, mean in enumerate(means))
         released = exp.select(exp.Star(), *parts).from_(released).subquery(identifier("means"))
     shown_values = (attempt(shown(estimates[a], a.facts.type, means)).as_(v, quoted=True) for a, v in values.items())
-    base = exp.select(name("row"), *columns, *shown_values)
-    if isinstance(keys, PublicKeys) and keys.columns:
-        base = base.from_(keys.table()).join(released, using=[identifier("row")])
-    else:
-        base = base.from_(released)
+    base = exp.select(name("row"), *columns, *shown_values).from_(released)
 
     windows: dict[Free, str] = {}
 

@@ -34,32 +34,45 @@ fn bits(value: f64) -> u64 {
     if value.is_nan() { f64::NAN.to_bits() } else { (value + 0.0).to_bits() }
 }
 
-fn words<T: ArrowPrimitiveType>(column: &ArrayRef, word: impl Fn(T::Native) -> u64) -> Vec<u64> {
-    column.as_primitive::<T>().values().iter().map(|value| word(*value)).collect()
+fn words<T: ArrowPrimitiveType, R>(
+    column: &ArrayRef,
+    word: impl Fn(T::Native) -> u64,
+    made: impl Fn(u64) -> R,
+) -> Vec<R> {
+    column.as_primitive::<T>().values().iter().map(|value| made(word(*value))).collect()
+}
+
+/// What is made of whole numbers, dates and truth values as words; None for other types. What stands for NULL is anything.
+#[allow(clippy::cast_sign_loss)] // within one column two's complement keeps all values apart
+pub fn of_integers<R>(column: &ArrayRef, made: impl Fn(u64) -> R) -> Option<Vec<R>> {
+    Some(match column.data_type() {
+        DataType::Int8 => words::<Int8Type, _>(column, |x| i64::from(x) as u64, made),
+        DataType::Int16 => words::<Int16Type, _>(column, |x| i64::from(x) as u64, made),
+        DataType::Int32 => words::<Int32Type, _>(column, |x| i64::from(x) as u64, made),
+        DataType::Int64 => words::<Int64Type, _>(column, |x| x as u64, made),
+        DataType::UInt8 => words::<UInt8Type, _>(column, u64::from, made),
+        DataType::UInt16 => words::<UInt16Type, _>(column, u64::from, made),
+        DataType::UInt32 => words::<UInt32Type, _>(column, u64::from, made),
+        DataType::UInt64 => words::<UInt64Type, _>(column, |x| x, made),
+        DataType::Date32 => words::<Date32Type, _>(column, |x| i64::from(x) as u64, made),
+        DataType::Timestamp(unit, _) => match unit {
+            TimeUnit::Second => words::<TimestampSecondType, _>(column, |x| x as u64, made),
+            TimeUnit::Millisecond => {
+                words::<TimestampMillisecondType, _>(column, |x| x as u64, made)
+            }
+            TimeUnit::Microsecond => {
+                words::<TimestampMicrosecondType, _>(column, |x| x as u64, made)
+            }
+            TimeUnit::Nanosecond => words::<TimestampNanosecondType, _>(column, |x| x as u64, made),
+        },
+        DataType::Boolean => column.as_boolean().values().iter().map(|x| made(x.into())).collect(),
+        _ => return None,
+    })
 }
 
 /// Whole numbers, dates and truth values as words; None for other types. What stands for NULL is anything.
-#[allow(clippy::cast_sign_loss)] // within one column two's complement keeps all values apart
 pub fn integers(column: &ArrayRef) -> Option<Vec<u64>> {
-    Some(match column.data_type() {
-        DataType::Int8 => words::<Int8Type>(column, |x| i64::from(x) as u64),
-        DataType::Int16 => words::<Int16Type>(column, |x| i64::from(x) as u64),
-        DataType::Int32 => words::<Int32Type>(column, |x| i64::from(x) as u64),
-        DataType::Int64 => words::<Int64Type>(column, |x| x as u64),
-        DataType::UInt8 => words::<UInt8Type>(column, u64::from),
-        DataType::UInt16 => words::<UInt16Type>(column, u64::from),
-        DataType::UInt32 => words::<UInt32Type>(column, u64::from),
-        DataType::UInt64 => words::<UInt64Type>(column, |x| x),
-        DataType::Date32 => words::<Date32Type>(column, |x| i64::from(x) as u64),
-        DataType::Timestamp(unit, _) => match unit {
-            TimeUnit::Second => words::<TimestampSecondType>(column, |x| x as u64),
-            TimeUnit::Millisecond => words::<TimestampMillisecondType>(column, |x| x as u64),
-            TimeUnit::Microsecond => words::<TimestampMicrosecondType>(column, |x| x as u64),
-            TimeUnit::Nanosecond => words::<TimestampNanosecondType>(column, |x| x as u64),
-        },
-        DataType::Boolean => column.as_boolean().values().iter().map(u64::from).collect(),
-        _ => return None,
-    })
+    of_integers(column, |word| word)
 }
 
 /// Whether values of this type can have numbers.
@@ -72,7 +85,7 @@ fn values(column: &ArrayRef) -> Result<Values<'_>, Error> {
         return Ok(Values::Words(words));
     }
     Ok(match column.data_type() {
-        DataType::Float64 => Values::Words(words::<Float64Type>(column, bits)),
+        DataType::Float64 => Values::Words(words::<Float64Type, _>(column, bits, |word| word)),
         DataType::Decimal128(_, _) => {
             let bytes = column.as_primitive::<Decimal128Type>().values().inner().as_slice();
             Values::Bytes(bytes.chunks_exact(size_of::<i128>()).collect())
@@ -156,10 +169,13 @@ impl Book {
         self.bytes.find(hash, same).map_or(UNKNOWN, |entry| entry.1)
     }
 
-    fn look_up(&self, values: &Values, column: &ArrayRef, instead: u32) -> Vec<u32> {
-        let mut found: Vec<u32> = match values {
-            Values::Words(words) => words.iter().map(|word| self.word(*word)).collect(),
-            Values::Bytes(texts) => texts.iter().map(|text| self.text(text)).collect(),
+    fn look_up(&self, column: &ArrayRef, instead: u32) -> Result<Vec<u32>, Error> {
+        let mut found = match of_integers(column, |word| self.word(word)) {
+            Some(found) => found,
+            None => match values(column)? {
+                Values::Words(words) => words.iter().map(|word| self.word(*word)).collect(),
+                Values::Bytes(texts) => texts.iter().map(|text| self.text(text)).collect(),
+            },
         };
         if let Some(nulls) = column.nulls() {
             let absent = found.iter_mut().zip(nulls.iter()).filter(|(_, there)| !there);
@@ -169,7 +185,7 @@ impl Book {
             let new = found.iter_mut().filter(|number| **number == UNKNOWN);
             new.for_each(|number| *number = instead);
         }
-        found
+        Ok(found)
     }
 
     /// The number of a value, a new one if need be.
@@ -234,24 +250,22 @@ impl Books {
     /// The numbers of rows, `UNKNOWN` for new ones; new values of one column have the number that `instead` says.
     fn look_up(
         &self,
-        read: &[Values],
         columns: &[ArrayRef],
         instead: impl Fn(&Book) -> u32,
-    ) -> Vec<u32> {
+    ) -> Result<Vec<u32>, Error> {
         let mut all = self
             .columns
             .iter()
-            .zip(read)
             .zip(columns)
-            .map(|((book, values), column)| book.look_up(values, column, instead(book)));
-        let mut found = all.next().unwrap_or_default();
+            .map(|(book, column)| book.look_up(column, instead(book)));
+        let mut found = all.next().transpose()?.unwrap_or_default();
         for (book, next) in self.joined.iter().zip(all) {
-            for (number, right) in found.iter_mut().zip(next) {
+            for (number, right) in found.iter_mut().zip(next?) {
                 let known = *number != UNKNOWN && right != UNKNOWN;
                 *number = if known { book.word(both(*number, right)) } else { UNKNOWN };
             }
         }
-        found
+        Ok(found)
     }
 }
 
@@ -291,12 +305,12 @@ impl Codes {
         if columns.is_empty() {
             return Ok(vec![0; rows]);
         }
-        let read = columns.iter().map(values).collect::<Result<Vec<_>, _>>()?;
         let books = self.books.read().map_err(|_| Error::Size)?;
-        let mut found = books.look_up(&read, columns, |_| UNKNOWN);
+        let mut found = books.look_up(columns, |_| UNKNOWN)?;
         drop(books);
         let mut missing = found.iter_mut().enumerate().filter(|(_, number)| **number == UNKNOWN);
         let Some(first) = missing.next() else { return Ok(found) };
+        let read = columns.iter().map(values).collect::<Result<Vec<_>, _>>()?;
         let mut books = self.books.write().map_err(|_| Error::Size)?;
         let mut new = Vec::new();
         for (row, place) in std::iter::once(first).chain(missing) {
@@ -326,9 +340,8 @@ impl Codes {
         if columns.is_empty() {
             return Ok(vec![0; rows]);
         }
-        let read = columns.iter().map(values).collect::<Result<Vec<_>, _>>()?;
         let books = self.books.read().map_err(|_| Error::Size)?;
-        Ok(books.look_up(&read, columns, |book| book.null))
+        books.look_up(columns, |book| book.null)
     }
 
     /// The words of the only column, in the order of their numbers, if it has only words.

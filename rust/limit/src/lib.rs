@@ -137,6 +137,25 @@ impl std::error::Error for Error {}
 
 const INTEGER: DataType = DataType::Decimal128(38, 0);
 
+/// All keys that are shown, in order: they are public, and can be used again.
+pub struct Keys {
+    codes: Codes,
+    fields: Vec<FieldRef>,
+}
+
+impl Keys {
+    /// # Errors
+    /// If there are no columns, or one of a type that cannot be a key, or a key stands there twice.
+    pub fn new(keys: &RecordBatch) -> Result<Self, Error> {
+        let codes = Codes::new(keys.num_columns(), false);
+        codes.of(keys.columns(), keys.num_rows())?;
+        if keys.num_columns() == 0 || codes.count() != keys.num_rows() {
+            return Err(Error::Keys);
+        }
+        Ok(Self { codes, fields: keys.schema().fields().to_vec() })
+    }
+}
+
 /// The totals of limited rows: for each declared key in order, or for each key that someone keeps.
 ///
 /// `rows` has a person, `limits.keys` keys, a hash of what is `hashed`, and the axes of all blocks.
@@ -149,7 +168,7 @@ const INTEGER: DataType = DataType::Decimal128(38, 0);
 /// If the rows cannot be read or are not so; the texts show no value.
 pub fn limit(
     limits: &Limits,
-    declared: Option<&RecordBatch>,
+    declared: Option<&Keys>,
     sums: Option<&RecordBatch>,
     owners: Option<&[RecordBatch]>,
     rows: Option<impl RecordBatchReader + Send>,
@@ -169,35 +188,27 @@ pub fn limit(
 
 fn run<const W: usize>(
     limits: &Limits,
-    declared: Option<&RecordBatch>,
+    declared: Option<&Keys>,
     sums: Option<&RecordBatch>,
     owners: Option<&[RecordBatch]>,
     rows: Option<impl RecordBatchReader + Send>,
 ) -> Result<RecordBatch, Error> {
     let measures = Measures::new(limits)?;
     let key_fields = fields_of_keys(limits, &measures, declared, sums, rows.as_ref())?;
-    let keys = Codes::new(limits.keys, limits.private);
-    let shown = match declared {
-        Some(batch) if limits.keys > 0 => {
-            keys.of(&batch.columns()[..limits.keys], batch.num_rows())?;
-            if keys.count() != batch.num_rows() {
-                return Err(Error::Keys); // one stands twice
-            }
-            batch.num_rows()
-        }
-        _ => 1,
-    };
+    let found = Codes::new(limits.keys, limits.private);
+    let keys = declared.map_or(&found, |keys| &keys.codes);
+    let shown = if limits.keys > 0 { keys.count() } else { 1 };
     let others = match sums {
-        Some(batch) => numbers(limits, &keys, &batch.columns()[..limits.keys], batch.num_rows())?,
+        Some(batch) => numbers(limits, keys, &batch.columns()[..limits.keys], batch.num_rows())?,
         None => Vec::new(),
     };
     let person = match owners {
         Some(owners) => owners.first().map(|pairs| pairs.column(1).data_type().clone()),
         None => rows.as_ref().map(|rows| rows.schema().field(0).data_type().clone()),
     };
-    let inbox = Inbox::<W>::new(&keys, measures.first());
+    let inbox = Inbox::<W>::new(keys, measures.first());
     let mut taken =
-        rows.map(|rows| take_in(rows, owners, limits, &measures, &keys, &inbox)).transpose()?;
+        rows.map(|rows| take_in(rows, owners, limits, &measures, keys, &inbox)).transpose()?;
 
     let mut columns = keys.rows()?;
     if limits.private && columns.is_empty() {
@@ -249,7 +260,7 @@ fn run<const W: usize>(
 fn fields_of_keys(
     limits: &Limits,
     measures: &Measures,
-    declared: Option<&RecordBatch>,
+    declared: Option<&Keys>,
     sums: Option<&RecordBatch>,
     rows: Option<&(impl RecordBatchReader + Send)>,
 ) -> Result<Vec<FieldRef>, Error> {
@@ -287,7 +298,7 @@ fn fields_of_keys(
         }
         found.push(keys.to_vec());
     }
-    found.extend(declared.map(|keys| keys.schema().fields()[..limits.keys].to_vec()));
+    found.extend(declared.map(|keys| keys.fields.clone()));
     let first = found.first().cloned().ok_or(Error::Columns)?;
     let types = |fields: &[FieldRef]| -> Vec<_> {
         fields.iter().map(|field| field.data_type().clone()).collect()

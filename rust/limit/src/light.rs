@@ -117,10 +117,21 @@ impl Pairs {
     }
 }
 
+/// What is added up for one column, or for the two of a value.
 struct Column {
-    source: Option<Source>, // None: how many persons have the key
-    factor: u128,
-    sums: Vec<u64>, // for each key, before the factor; the first one is of rows that are not added
+    of: Of,
+    first: usize,       // of these columns
+    factors: Vec<u128>, // of each
+    sums: Vec<u64>, // for each key, before factors; those of the first one are of rows that are not added
+}
+
+#[derive(Clone, Copy)]
+enum Of {
+    Persons,
+    Rows,
+    Word(usize),
+    /// A word of two parts, whose sums are side by side, and the grid.
+    Value(usize, u64),
 }
 
 /// What such rows add to the totals of keys.
@@ -131,7 +142,8 @@ pub struct Light<'a> {
     unsettled: usize,
     totals: Vec<u128>,
     pairs: Option<Pairs>,       // if someone asks how many persons there are
-    places: Vec<Vec<Vec<u32>>>, // for each set; lists as long as those of rows, so that the memory of these is used again
+    open: Vec<Vec<u32>>,        // places in each set: lists that are being filled
+    places: Vec<Vec<Vec<u32>>>, // and full ones, as long as those of rows, so that the memory of these is used again
     slots: Vec<u32>,
 }
 
@@ -144,28 +156,48 @@ impl<'a> Light<'a> {
         keys: usize,
         rows: usize,
     ) -> Option<Self> {
+        let persons = limits.private.then_some((Of::Persons, 1));
         let blocks = limits.blocks.iter();
         let factors = blocks.flat_map(|block| block.columns.iter().map(move |c| (block, c.1)));
         let sources = measures.sources().into_iter().zip(factors);
-        let columns = sources.map(|(source, (block, factor))| {
-            if block.kind == Kind::Rows { (Some(source), factor) } else { (None, block.weight) }
+        let asked = sources.map(|(source, (block, factor))| match source {
+            _ if block.kind == Kind::Persons => (Of::Persons, block.weight),
+            Source::Rows => (Of::Rows, factor),
+            Source::Word(i) => (Of::Word(i), factor),
+            Source::Above(i) => (Of::Value(i, 0), factor),
+            Source::Below(i, grid) => (Of::Value(i, grid), factor),
         });
-        let columns: Vec<_> = limits
-            .private
-            .then_some((None, 1))
-            .into_iter()
-            .chain(columns)
-            .map(|(source, factor)| Column { source, factor, sums: vec![0; keys + 1] })
-            .collect();
-        let once = columns.iter().any(|column| column.source.is_none());
+        let mut columns: Vec<Column> = Vec::new();
+        let mut width = 0;
+        for (of, factor) in persons.into_iter().chain(asked) {
+            width += 1;
+            match (of, columns.last_mut()) {
+                (Of::Value(_, 1..), Some(above)) => {
+                    above.of = of; // now that its grid is known
+                    above.factors.push(factor);
+                }
+                _ => columns.push(Column {
+                    of,
+                    first: width - 1,
+                    factors: vec![factor],
+                    sums: Vec::new(),
+                }),
+            }
+        }
+        for column in &mut columns {
+            column.sums = vec![0; (keys + 1) * column.factors.len()];
+        }
+        let once = columns.iter().any(|column| matches!(column.of, Of::Persons));
         let pairs = if once { Some(Pairs::new(heavy.persons(), keys, rows)?) } else { None };
+        let sets = pairs.as_ref().map_or(0, |pairs| 1 << pairs.bits);
         Some(Self {
             heavy,
-            totals: vec![0; keys * columns.len()],
+            totals: vec![0; keys * width],
             columns,
             first: measures.first() - 1,
             unsettled: 0,
-            places: vec![Vec::new(); pairs.as_ref().map_or(0, |pairs| 1 << pairs.bits)],
+            open: (0..sets).map(|_| Vec::with_capacity(SLICE)).collect(),
+            places: vec![Vec::new(); sets],
             pairs,
             slots: Vec::new(),
         })
@@ -195,26 +227,26 @@ impl<'a> Light<'a> {
                 self.slots.iter().zip(&rows.persons).filter(|(slot, _)| **slot > 0)
             {
                 let (set, place) = pairs.place(*person, slot - 1);
-                let places = &mut self.places[set];
-                match places.last_mut() {
-                    Some(open) if open.len() < SLICE => open.push(place),
-                    _ => {
-                        let mut open = Vec::with_capacity(SLICE);
-                        open.push(place);
-                        places.push(open);
-                    }
+                let open = &mut self.open[set];
+                open.push(place);
+                if open.len() == SLICE {
+                    self.places[set].push(std::mem::replace(open, Vec::with_capacity(SLICE)));
                 }
             }
         }
-        for Column { source, sums, .. } in &mut self.columns {
+        for Column { of, sums, .. } in &mut self.columns {
             let word = |i: usize| rows.words[self.first + i].iter().copied();
-            match *source {
-                None => {}
-                Some(Source::Rows) => tally(sums, &self.slots, std::iter::repeat(1)),
-                Some(Source::Word(i)) => tally(sums, &self.slots, word(i)),
-                Some(Source::Above(i)) => tally(sums, &self.slots, word(i).map(|x| unpacked(x).0)),
-                Some(Source::Below(i, grid)) => {
-                    tally(sums, &self.slots, word(i).map(|x| below(unpacked(x), grid)));
+            match *of {
+                Of::Persons => {}
+                Of::Rows => tally(sums, &self.slots, std::iter::repeat(1)),
+                Of::Word(i) => tally(sums, &self.slots, word(i)),
+                Of::Value(i, _) => {
+                    for (slot, word) in self.slots.iter().zip(word(i)) {
+                        let (sum, values) = unpacked(word);
+                        let sums = &mut sums[2 * *slot as usize..][..2];
+                        sums[0] = sums[0].wrapping_add(sum);
+                        sums[1] = sums[1].wrapping_add(values);
+                    }
                 }
             }
         }
@@ -222,18 +254,27 @@ impl<'a> Light<'a> {
     }
 
     fn settle(&mut self) {
-        let width = self.columns.len();
-        for (i, Column { factor, sums, .. }) in self.columns.iter_mut().enumerate() {
-            let totals = self.totals.iter_mut().skip(i).step_by(width);
-            for (sum, total) in sums[1..].iter_mut().zip(totals) {
-                *total += u128::from(std::mem::take(sum)) * *factor;
+        let width: usize = self.columns.iter().map(|column| column.factors.len()).sum();
+        for Column { of, first, factors, sums } in &mut self.columns {
+            let totals = self.totals.chunks_exact_mut(width).map(|totals| &mut totals[*first..]);
+            for (sums, totals) in sums.chunks_exact_mut(factors.len()).skip(1).zip(totals) {
+                if let Of::Value(_, grid) = of {
+                    sums[1] = below((sums[0], sums[1]), *grid);
+                }
+                for ((sum, total), factor) in sums.iter_mut().zip(totals).zip(&*factors) {
+                    *total += u128::from(std::mem::take(sum)) * factor;
+                }
             }
         }
     }
 
     /// What several have added; a person is counted once whoever has seen her.
     pub fn totals(mut all: Vec<Self>) -> Result<Vec<u128>, Error> {
-        all.iter_mut().for_each(Self::settle);
+        for one in &mut all {
+            one.settle();
+            let open = std::mem::take(&mut one.open);
+            one.places.iter_mut().zip(open).for_each(|(places, open)| places.push(open));
+        }
         let Some(one) = all.first() else { return Ok(Vec::new()) };
         let mut totals = one.totals.clone();
         for more in &all[1..] {
@@ -249,10 +290,11 @@ impl<'a> Light<'a> {
                 persons.iter_mut().zip(counts).for_each(|(sum, more)| *sum += more);
             }
         })?;
-        for (i, column) in one.columns.iter().enumerate().filter(|(_, c)| c.source.is_none()) {
+        let width = totals.len() / pairs.keys.max(1);
+        for column in one.columns.iter().filter(|column| matches!(column.of, Of::Persons)) {
             for persons in &found {
-                let totals = totals.iter_mut().skip(i).step_by(one.columns.len());
-                totals.zip(persons).for_each(|(sum, n)| *sum += u128::from(*n) * column.factor);
+                let totals = totals.iter_mut().skip(column.first).step_by(width.max(1));
+                totals.zip(persons).for_each(|(sum, n)| *sum += u128::from(*n) * column.factors[0]);
             }
         }
         Ok(totals)

@@ -2,12 +2,9 @@
 
 use std::collections::HashMap;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::DataType;
 
-use crate::codes::{Codes, UNKNOWN, integers};
+use crate::codes::{Codes, UNKNOWN, integers, of_integers};
 use crate::persons::Persons;
 use crate::{Error, SLICE};
 
@@ -103,22 +100,20 @@ impl Owners {
         references: &ArrayRef,
         mut take: impl FnMut(Vec<u32>, Option<&[usize]>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let numbers: Vec<u32> = match (&self.codes, references.data_type()) {
-            (Some(codes), _) => codes.known(std::slice::from_ref(references), references.len())?,
-            #[allow(clippy::cast_sign_loss)] // negative ones are large then
-            (None, DataType::Int64) => {
-                let values = references.as_primitive::<Int64Type>().values();
-                values.iter().map(|x| near(*x as u64)).collect()
-            }
-            _ => integers(references).ok_or(Error::Type)?.into_iter().map(near).collect(),
+        let owner = |number: u32| self.first.get(number as usize).copied().unwrap_or(NOBODY);
+        let numbers = || match &self.codes {
+            Some(codes) => codes.known(std::slice::from_ref(references), references.len()),
+            None => of_integers(references, near).ok_or(Error::Type),
         };
-        let owner = |number: &u32| self.first.get(*number as usize).copied().unwrap_or(NOBODY);
-        let found: Vec<u32> = numbers.iter().map(owner).collect();
+        let found = match &self.codes {
+            Some(_) => numbers()?.into_iter().map(owner).collect(),
+            None => of_integers(references, |word| owner(near(word))).ok_or(Error::Type)?,
+        };
         if self.more.is_empty() && found.iter().copied().max() != Some(NOBODY) {
             return take(found, None);
         }
         let (mut persons, mut rows) = (Vec::new(), Vec::new());
-        for (row, (person, number)) in found.into_iter().zip(numbers).enumerate() {
+        for (row, (person, number)) in found.into_iter().zip(numbers()?).enumerate() {
             let others = self.more.get(&(number as usize)).into_iter().flatten();
             let all = std::iter::once(person).filter(|person| *person != NOBODY);
             for person in all.chain(others.copied()) {

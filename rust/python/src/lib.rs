@@ -73,6 +73,20 @@ fn add_noise(
     Ok(exact.py().detach(|| release(reader, mechanism, &scales, threshold))?)
 }
 
+/// Public keys, in the order of the result. They can be used any number of times.
+#[pyclass(frozen, module = "dpsql._native")]
+struct Keys(dpsql_limit::Keys);
+
+#[pymethods]
+impl Keys {
+    #[new]
+    fn new(keys: &Bound<PyAny>) -> PyResult<Self> {
+        let reader = reader_of(keys)?;
+        let keys = keys.py().detach(|| Ok::<_, Failure>(dpsql_limit::Keys::new(&whole(reader)?)?));
+        Ok(Self(keys?))
+    }
+}
+
 /// Limits what each person's rows add, adds all of it up by keys, with `sums` that need no limits, and adds fresh noise as
 /// `add_noise` does.
 #[pyfunction]
@@ -82,7 +96,7 @@ fn limit_and_add_noise(
     py: Python,
     rows: Option<&Bound<PyAny>>,
     sums: Option<&Bound<PyAny>>,
-    declared: Option<&Bound<PyAny>>,
+    declared: Option<&Bound<Keys>>,
     limits: Limits,
     mechanism: &str,
     scales: Vec<f64>,
@@ -97,18 +111,14 @@ fn limit_and_add_noise(
         let reader = stream.map(reader_of).transpose()?;
         reader.map(|reader| py.detach(|| whole(reader))).transpose()
     };
-    let (declared, sums) = (read(declared)?, read(sums)?);
+    let sums = read(sums)?;
+    let declared = declared.map(|keys| &keys.get().0);
     let owners = owners.map(reader_of).transpose()?;
     let owners = owners.map(|reader| py.detach(|| batches(reader))).transpose()?;
     let reader = rows.map(reader_of).transpose()?;
     Ok(py.detach(|| {
-        let exact = dpsql_limit::limit(
-            &limits,
-            declared.as_ref(),
-            sums.as_ref(),
-            owners.as_deref(),
-            reader,
-        )?;
+        let exact =
+            dpsql_limit::limit(&limits, declared, sums.as_ref(), owners.as_deref(), reader)?;
         let schema = exact.schema();
         let exact = RecordBatchIterator::new([Ok(exact)], schema);
         release(Box::new(exact), mechanism, &scales, threshold)
@@ -384,7 +394,7 @@ mod _native {
 
     #[pymodule_export]
     use super::{
-        Noisy, add_noise, add_truncated, choose, flips, limit_and_add_noise, quantile, respond,
-        select, show, words_drawn,
+        Keys, Noisy, add_noise, add_truncated, choose, flips, limit_and_add_noise, quantile,
+        respond, select, show, words_drawn,
     };
 }
