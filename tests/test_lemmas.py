@@ -29,6 +29,7 @@ from dpsql.backends import DuckDB
 from dpsql.catalog import Catalog, Table, build, read_policy
 from dpsql.compile import compile, release
 from dpsql.mechanisms import Gaussian, Laplace
+from dpsql.passes.bound import bound
 from dpsql.passes.limit import limit
 from dpsql.passes.parse import Parsed, parse
 from dpsql.passes.resolve import resolve
@@ -175,7 +176,7 @@ def beside(known: Catalog, query: str) -> Catalog:
 def stages(query: str, ledger: str, name: str = "shop") -> tuple[Plan, str, str, str]:
     """The plan, the tracked relation's SQL and person, and the SQL for each person's limited vector."""
     known = beside(catalog(ledger, name), query)
-    tracked = track(resolve(read(query), known), known)
+    tracked = bound(track(resolve(read(query), known), known))
     norm = (Laplace if ledger == "pure" else Gaussian).norm
     hidden = isinstance(query, Part) and query.hidden
     limited = limit(split(tracked, {}, norm, hidden), known, norm)
