@@ -11,11 +11,11 @@ from dpsql.errors import Refused
 from dpsql.functions import Range
 from dpsql.passes.parse import BOUNDS
 from dpsql.passes.resolve import aggregates
-from dpsql.passes.split import LONGEST, describe, person, values_of
+from dpsql.passes.split import LONGEST, WHOSE, describe, person, values_of
 from dpsql.passes.track import Tracked
 from dpsql.relations import Group, Measure, measure
 
-SHOWN = 80  # of the text that a note calls a measure by
+SHOWN = 100  # characters of what a measure is called by in notes
 
 
 def bound(tracked: Tracked) -> Tracked:
@@ -37,12 +37,13 @@ def bound(tracked: Tracked) -> Tracked:
         return tracked
     measures: dict[str, Measure] = {}
 
-    def column(function: str, argument: Expr | None) -> Column:
+    def column(function: str, argument: Expr | None, clip: Range | None = None) -> Column:
         """A measure of her rows in a group, as a column of the new relation."""
-        made = measured(function, argument)
-        text = f"{function}({'*' if argument is None else describe(argument)})"
+        value = within(argument, clip) if argument is not None and clip is not None else argument
+        made, ends = measured(function, value), f" in {float(clip[0]):g} .. {float(clip[1]):g}" if clip else ""
+        text = f"{WHOSE}{function}({'*' if argument is None else describe(argument)}{ends})"
         word = next((word for word, known in measures.items() if known == made), None)
-        word = word or (text if len(text) <= SHOWN and text not in measures else f"{function} {len(measures)}")
+        word = word or (text if len(text) <= SHOWN and text not in measures else f"{WHOSE}{function} {len(measures)}")
         measures[word] = made
         return Column(word, made.facts)
 
@@ -66,7 +67,7 @@ def bound(tracked: Tracked) -> Tracked:
     )
 
 
-def over_persons(aggregate: Aggregate, tracked: Tracked, column: Callable[[str, Expr | None], Column]) -> Aggregate:
+def over_persons(aggregate: Aggregate, tracked: Tracked, column: Callable[..., Column]) -> Aggregate:
     """The same aggregate over what each person adds to a group.
 
     Without a range of its own, COUNT and SUM are sums over persons all the same, clipped to a range that is chosen privately.
@@ -80,14 +81,13 @@ def over_persons(aggregate: Aggregate, tracked: Tracked, column: Callable[[str, 
         counted = call(">", column("count", there[0]), constant(0))
         return Aggregate("count", (call("CASE", counted, constant(True), constant(None)),), facts)
     if aggregate.distinct or (aggregate.each is None and name not in ("count", "count_if", "sum")):
-        what = f"{name} stands beside an aggregate with {BOUNDS[1]}, and has no such range"
-        hint = f"Write {name}(x, {BOUNDS[1]} => (0, 100)) too, or ask for it in a query of its own."
-        raise Refused("bounds_mixed", what, hint)
-    if argument is not None and aggregate.clip is not None:
-        argument = within(argument, aggregate.clip)
-    function = {"count_if": "sum"}.get(name, name)
-    over = "avg" if name == "avg" else "sum"
-    return Aggregate(over, (column(function, argument),), facts, clip=aggregate.each)
+        words = f"{name}(DISTINCT x)" if aggregate.distinct else name
+        too = name == "avg" and not aggregate.distinct
+        hint = f"Write avg(x, {BOUNDS[1]} => (0, 100)), or ask" if too else "Ask"
+        what = f"{words} stands beside an aggregate with {BOUNDS[1]}, and is not made of what each person adds"
+        raise Refused("bounds_mixed", what, f"{hint} for it in a query of its own.")
+    each = column({"count_if": "sum"}.get(name, name), argument, aggregate.clip)
+    return Aggregate("avg" if name == "avg" else "sum", (each,), facts, clip=aggregate.each)
 
 
 def within(value: Expr, ends: Range) -> Expr:

@@ -481,6 +481,9 @@ def parse(text: str) -> Parsed:
         if "provided arguments" in (first.get("description") or ""):
             what = "a function has more arguments than it takes"
             raise Refused("arguments_invalid", what, "Count them.", place(text, first)) from None
+        if first.get("highlight") == "=>":
+            hint = "Write it behind the arguments of an aggregate without DISTINCT: sum(x, name => (0, 100))."
+            raise Refused("syntax", "not valid SQL: => stands in a wrong place", hint, place(text, first)) from None
         # The parser calls things by the names of its classes.
         what = re.sub(r"Required keyword.*", "something is missing", first.get("description") or "cannot be parsed")
         raise Refused(
@@ -526,10 +529,11 @@ def read_name(node: exp.Kwarg) -> None:
     if not isinstance(call, exp.Anonymous) or fold(call.name) not in RULES or name not in BOUNDS:
         near = difflib.get_close_matches(name, BOUNDS, n=1)
         hint = f"Did you mean {near[0]} => (0, 100)?" if near else f"Aggregates take {' and '.join(BOUNDS)}."
+        hint = "COUNT, SUM, AVG and variances have; else write least(greatest(x, 0), 100)." if name in BOUNDS else hint
         what = describe(call) if isinstance(call, exp.Func) else "this"
         raise Refused("arguments_invalid", f"{what} has no argument of the name {node.name!r}", hint, position(call))
     inner = ends.expressions if isinstance(ends, exp.Tuple) else []
-    constant = (exp.Literal, exp.Neg, exp.Placeholder, exp.Paren, exp.Boolean, exp.Null, exp.Cast, exp.DataType)
+    constant = (exp.Literal, exp.Neg, exp.Placeholder, exp.Paren, exp.Boolean, exp.Cast, exp.DataType)
     if len(inner) != 2 or not all(isinstance(part, constant) for end in inner for part in end.walk()):
         hint = f"Write {name} => (0, 100)."
         raise Refused("bounds_invalid", f"{name} needs two constants in brackets", hint, position(call))

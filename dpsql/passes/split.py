@@ -38,6 +38,7 @@ from dpsql.plan import (
 from dpsql.relations import filters, origin
 
 STEPS, STEPS_OF_MOMENTS = 2**30, 2**20  # of the grid of a value that has no fewer
+WHOSE = "one person's "  # how columns are called that `bound` has made
 LONGEST = 1024  # bytes of a text that is a private key
 DATE_PARTS = {*PARTS, "year", "date_part"}
 
@@ -433,7 +434,11 @@ def notes(
     resolved = tracked.resolved
     whose = "what one person adds" + " to a group" * bool(resolved.keys)
     clipped = (
-        (f"{whose}, {describe(axis.value)}, was" if tracked.apart else f"values of {describe(axis.value)} were")
+        (
+            f"{whose}, {describe(axis.value).removeprefix(WHOSE)}, is"
+            if tracked.apart
+            else f"values of {describe(axis.value)} were"
+        )
         + f" clipped to {float(axis.low):g} .. {float(axis.high):g}"
         + " (chosen privately: no range is declared)" * ((axis.value, axis.low, axis.high) in chosen)
         for s in summands
