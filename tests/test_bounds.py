@@ -153,6 +153,26 @@ def test_one_row_in_each_group(query: str, ledger: str) -> None:
     assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.keys, PublicKeys))
 
 
+def test_long_declared_keys() -> None:
+    """Declared texts stay apart however long they are; where their groups are hidden, no one row in each group is claimed."""
+    texts = ["a" * 2000, "b" * 2000, "c"]
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t (p INTEGER, k VARCHAR, x INTEGER)")
+    connection.executemany("INSERT INTO t VALUES (?, ?, ?)", [(i // 6, texts[i % 3], i % 7) for i in range(60)])
+    table = {"person": "p", "columns": {"k": {"in": texts}, "x": {"between": [0, 9]}}}
+    policy = {
+        "budget": {"epsilon": 1e13, "delta": 1e-6},
+        "defaults": {"max_rows_contributed": 8},
+        "tables": {"t": table},
+    }
+    session = dpsql.connect(connection, policy=policy, ledger=":memory:")
+    step = "SELECT p, k, sum(x) AS s FROM t GROUP BY p, k"
+    exact = connection.sql(f"SELECT k, sum(least(s, 7)) FROM ({step}) GROUP BY k ORDER BY k").fetchall()
+    query = "SELECT k, sum(x, contribution_bounds_per_group => (0, 7)) FROM t GROUP BY k ORDER BY k"
+    answer = session.sql(query, epsilon=1e12)
+    assert answer.fetchall() == exact and isinstance(answer.plan, Plan) and not answer.plan.apart
+
+
 def planned(query: str, ledger: str = "gdp", **limits: int) -> Plan:
     known = catalog(ledger).limited(limits.get("rows"), limits.get("groups"))
     return release(parse(query), known, Fraction(1), Fraction(1, 10**8))

@@ -91,12 +91,14 @@ def over_persons(aggregate: Aggregate, tracked: Tracked, column: Callable[..., C
 
 
 def within(value: Expr, ends: Range) -> Expr:
-    """A value clipped below the noise; NULL stays NULL, which LEAST and GREATEST skip."""
-    made = value
+    """A value clipped below the noise; NULL stays NULL, which LEAST and GREATEST skip, and NaN is NULL as elsewhere."""
+    made, gone = value, call("IS NULL", value)
+    if value.facts.type == DOUBLE:
+        gone = call("OR", gone, call("isnan", value))
     for function, end in zip(("greatest", "least"), ends, strict=True):
         exact = constant(int(end) if end.denominator == 1 else end) if value.facts.type != DOUBLE else None
         made = call(function, made, exact or typed(end, DOUBLE))
-    return call("CASE", call("IS NULL", value), constant(None), made)
+    return call("CASE", gone, constant(None), made)
 
 
 def measured(function: str, argument: Expr | None) -> Measure:

@@ -456,7 +456,8 @@ def parse(text: str) -> Parsed:
     """Read one SELECT and refuse what the rest of the compiler has no case for.
 
     Needs:   nothing: the text is hostile
-    Gives:   one SELECT statement whose nodes are all of the classes in NODES, and its parameters by name
+    Gives:   one SELECT statement whose nodes are all of the classes in NODES, and its parameters by name; arguments with
+             names stand in aggregates only, and hold constants
     Proof:   size and depth are counted on the tokens before the recursive parser runs; then every node is visited and
              one of another class is refused. The text is not used again: what the engine runs is generated from the
              resolved algebra, so a misreading by this parser can change the question but not the guarantee
