@@ -11,7 +11,7 @@ from typing import assert_never
 from sqlglot import exp
 
 from dpsql.catalog import BOOLEAN, DATE, DOUBLE, NULL, TIMESTAMP, VARCHAR, Type, Value
-from dpsql.functions import FUNCTIONS, Facts, paren, since, to_type
+from dpsql.functions import FUNCTIONS, Facts, Range, paren, since, to_type
 
 ANY = Facts(Type("ANY"))
 
@@ -51,6 +51,8 @@ class Aggregate:
     arguments: tuple[Expr, ...]
     facts: Facts
     distinct: bool = False
+    clip: Range | None = None  # of each row's value, if the query says so
+    each: Range | None = None  # of what one person's rows come to in a group; `bound` makes rows of these
 
 
 @dataclass(frozen=True)

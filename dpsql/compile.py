@@ -22,6 +22,7 @@ from dpsql.mechanisms import Gaussian, Laplace
 from dpsql.passes.allot import allot
 from dpsql.passes.around import spread
 from dpsql.passes.bind import bind, written
+from dpsql.passes.bound import bound
 from dpsql.passes.climb import climb
 from dpsql.passes.given import filled
 from dpsql.passes.limit import limit
@@ -43,10 +44,11 @@ OF_PROGRAMS = (
     "name_reserved",
     "weights_invalid",
     "groups_all_shown",
+    "bounds_misplaced",
 )
 FINAL = ("join_too_wide", "too_many_tables", "groups_of_persons")  # what is so however it is taken apart
 OF_ROWS = ("subquery_not_local", "not_grouped", "select_star", "no_aggregate")  # what the first refusal says better
-PASSES = (parse, resolve, track, split, limit, climb, allot)
+PASSES = (parse, resolve, track, bound, split, limit, climb, allot)
 
 
 def query_of(view: str) -> exp.Query | None:
@@ -177,9 +179,10 @@ def release(
     norm = (Laplace if catalog.policy.budget.accounting == "pure" else Gaussian).norm
     resolved = resolve(parsed, catalog, parameters)
     tracked = track(resolved, catalog)
+    bounded = bound(tracked)
 
     def follow(picked: Mapping[Unknown, Fraction]) -> Plan:
-        parts = split(tracked, picked, norm, hidden)
+        parts = split(bounded, picked, norm, hidden)
         limited = limit(parts, catalog, norm)
         climbed = climb(limited)
         return allot(climbed, catalog, epsilon, delta, part, waiting)

@@ -69,7 +69,7 @@ def consistent(levels: Sequence[tuple[Axes, Table, float]]) -> list[Table]:
 def fitting(plans: Sequence[Plan], axes: Sequence[Axes]) -> list[int]:
     """Which levels of one query by several sets of keys can agree: all groups are shown, over one product of keys, and rows
     are measured in the same way."""
-    public = [i for i, plan in enumerate(plans) if isinstance(plan.keys, PublicKeys)]
+    public = [i for i, plan in enumerate(plans) if isinstance(plan.keys, PublicKeys) and not plan.apart]
     domains: dict[int, object] = {}
     for i in public:
         if plans[i].summands != plans[public[0]].summands or plans[i].unknowns != plans[public[0]].unknowns:

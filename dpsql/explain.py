@@ -115,7 +115,7 @@ def release(plan: Plan) -> Iterator[str]:
     elif isinstance(plan.keys, PublicKeys) and plan.keys.columns:
         shown = f"{plan.keys.count:,}, all of them shown" + ", each with noise of its own" * bool(plan.noise)
     yield f"groups    {shown}"
-    if any(summand.kind != "persons" for summand in plan.summands):
+    if any(summand.kind != "persons" for summand in plan.summands) and not plan.apart:
         yield f"limit     a person counts as {plan.max_rows:,} row{'s' * (plan.max_rows > 1)} at the most"
     elif plan.noise:
         yield "limit     a person counts once in a group"
@@ -127,6 +127,7 @@ def release(plan: Plan) -> Iterator[str]:
         )
     for summand, mechanism in zip(plan.summands, plan.mechanisms, strict=True):
         unit, what = described(summand)
+        unit = "persons" if plan.apart else unit
         yield f"noise     {mechanism.name}, deviation {mechanism.deviation / summand.weight:.4g} {unit} ({what})"
     for name, error in errors(plan).items():
         yield f"error     {name}: " + (f"± {error:,.4g}" if error is not None else "depends on the answer")

@@ -190,7 +190,7 @@ class Formula:
 Estimate = Linear | Ratio | Formula
 
 
-Clips = Callable[[Expr], Range]  # to which range the values of an expression are clipped
+Clips = Callable[[Expr, Range | None], Range]  # to which range the values of an expression are clipped; the query's own
 
 
 @dataclass(frozen=True)
@@ -377,6 +377,7 @@ class Plan:
     delta: Fraction
     charge: Charge
     notes: tuple[str, ...]
+    apart: bool = False  # a row is what one person adds to a group
     # Limits that are chosen first: what is asked for them, how they are chosen, and the plan that follows the choice.
     unknowns: tuple[Unknown, ...] = ()
     ladder: Ladder | None = None

@@ -568,14 +568,12 @@ def measure(
     if function == "avg":
         counted(facts)
         return Measure(function, argument, False, where, Facts(DOUBLE, True, facts.range, facts.declared))
+    low, high = (end * MANY for end in facts.range)
+    ends = (min(low, Fraction(0)), max(high, Fraction(0)))
     if facts.type == DOUBLE:
-        low, high = (end * MANY for end in facts.range)
-        return Measure(
-            function, argument, False, where, Facts(DOUBLE, True, (min(low, Fraction(0)), max(high, Fraction(0))))
-        )
-    largest = counted(facts) * MANY
+        return Measure(function, argument, False, where, Facts(DOUBLE, True, ends))
     type_ = Type(f"DECIMAL(38,{facts.type.scale})") if facts.type.scale else HUGEINT
-    return Measure(function, argument, False, where, Facts(type_, True, (-largest, largest), size=largest))
+    return Measure(function, argument, False, where, Facts(type_, True, ends, size=counted(facts) * MANY))
 
 
 def kept(facts: Facts) -> Facts:

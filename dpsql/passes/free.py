@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from dpsql.algebra import Expr, Free, Literal
 from dpsql.catalog import fold
-from dpsql.passes.lower import OVER_PERSONS, interval, over_persons, refuse, take, unknown
+from dpsql.passes.lower import OVER_PERSONS, interval, over_persons, refuse, take, told, unknown
 from dpsql.passes.parse import describe
 
 # What may stand there beside the functions that are called by name.
@@ -54,6 +54,8 @@ def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
     Checked: test_free, specs/finishing.md, test_record_play
     """
     window = isinstance(node, exp.Window)
+    if window:
+        told(function_of(node))
     if isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and fold(node.name) in OVER_PERSONS):
         over_persons(node)
     if not isinstance(node, NODES) or (isinstance(node, exp.In) and not node.expressions):
@@ -97,6 +99,7 @@ def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
 
 def named(node: exp.Anonymous) -> None:
     """Operators have no names: called by one, DuckDB 2.0.0 does not look at the types of their arguments, and crashes."""
+    told(node)
     word = fold(node.name)
     star = any(isinstance(part, exp.Star) for part in node.expressions)  # cout(*)
     if not re.fullmatch("[a-z][a-z0-9_]*", word) or word in GROWING or star:
@@ -107,11 +110,17 @@ def named(node: exp.Anonymous) -> None:
         refuse("constant_invalid", f"{word} needs a constant text with small widths", hint, node)
 
 
-def untie(window: exp.Expr) -> None:
-    """Order what is equal by the number of its key."""
-    word = window.this
+def function_of(window: exp.Expr) -> exp.Expr:
+    """What stands before OVER, without FILTER and IGNORE NULLS."""
+    word: exp.Expr = window.this
     while isinstance(word, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
         word = word.this
+    return word
+
+
+def untie(window: exp.Expr) -> None:
+    """Order what is equal by the number of its key."""
+    word = function_of(window)
     name = fold(word.name) if isinstance(word, exp.Anonymous) else ""
     row = exp.Ordered(this=exp.column("row", quoted=True), desc=False, nulls_first=False)
     terms = [term.copy() for term in take(window.args["order"], "expressions")[0]] if window.args.get("order") else []

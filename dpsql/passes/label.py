@@ -96,6 +96,10 @@ def label(node: exp.Expr, top: bool = False) -> str:
             return f'"row"({", ".join(map(label, node.expressions))})'
         case exp.Glob():
             return f"({label(node.this)} ~~~ {label(node.expression)})"
+        case exp.Anonymous() if node.find(exp.Kwarg) in node.expressions:  # as without what is told by name
+            given = [part for part in node.expressions if not isinstance(part, exp.Kwarg)]
+            star = fold(node.name) == "count" and all(isinstance(part, exp.Star) for part in given)
+            return "count_star()" if star else f"{fold(node.name)}({', '.join(map(label, given))})"
         case exp.Anonymous():
             word = fold(node.name)
             word = "COALESCE" if word in ("coalesce", "ifnull") else f'"{word}"' if word in KEYWORDS else word

@@ -79,7 +79,9 @@ def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
              M = min(max_groups, C, all groups there are) only floor(weight * M / G), or in L2 weight * sqrt(M / G) less
              one part in 2^40, which is more than a root, a quotient and a cast lose: in norm at most weight * M, or
              weight * sqrt(M). Blocks of values: see `values`. Where a person has one row at the most (`single`), C = 1 is no
-             limit but a fact, and so is M = 1 where all her rows have the same keys
+             limit but a fact, and so is M = 1 where all her rows have the same keys. Where she has one row at the most in each
+             group (`apart`), ||n|| is at most the norm of as many ones as there are groups, or as she keeps; C is M's, rounded up,
+             and what she adds is within both
     Checked: test_lemmas (contributions, sensitivity)
     """
     private, one, same = isinstance(split.keys, PrivateKeys), single(split.tracked.relation), same_group(split)
@@ -89,26 +91,31 @@ def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
     max_groups = 1 if same else catalog.policy.defaults.max_groups_contributed or declared
     kinds = {s.kind for s in split.summands}
     there = split.keys.count if isinstance(split.keys, PublicKeys) else None
-    counted = private or ("persons" in kinds and there != 1)
+    apart = split.tracked.apart
+    counted = private or (("persons" in kinds or apart) and there != 1)
     missing = [
-        *([rows] if not declared and kinds - {"persons"} else []),
+        *([rows] if not declared and kinds - {"persons"} and not apart else []),
         *([groups] if not max_groups and counted else []),
     ]
     max_groups = max_groups or int(split.picked.get(groups, groups.usual))
     in_groups = min(max_groups, declared or max_groups, there or max_groups)
+    if apart:  # one row in each group: it is groups that are limited
+        max_rows = math.ceil(root_of(in_groups, norm))
+    most = min(Fraction(max_rows), root_of(there or max_groups, norm)) if apart else max_rows
     unknowns = (*split.unknowns, *missing)
     origin = "chosen privately" if rows in missing else "max_rows_contributed"
     notes = []
     if one:
         notes.append("a person has one row at the most")
-    elif "rows" in kinds:
+    elif "rows" in kinds and not apart:
         notes.append(f"more than {max_rows} row{'s' * (max_rows > 1)} of one person count for less ({origin})")
     if "values" in kinds and not one:
         notes.append(f"of one person's distinct values {max_rows} count ({origin})")
-    if "persons" in kinds and in_groups < (there or max_groups) and not same:
-        notes.append(f"a person in more than {in_groups} group{'s' * (in_groups > 1)} counts for less in each")
+    reach = max_rows**norm if apart else in_groups
+    if ("persons" in kinds or apart) and reach < (there or max_groups) and not same:
+        notes.append(f"a person in more than {reach} group{'s' * (reach > 1)} counts for less in each")
     sensitivities = tuple(
-        s.weight * (root_of(in_groups, norm) if s.kind == "persons" else max_rows) for s in split.summands
+        s.weight * (root_of(in_groups, norm) if s.kind == "persons" else most) for s in split.summands
     )
     limits = natively(split, max_rows, max_groups, in_groups, norm)
     return Limited(split, max_rows, max_groups, in_groups, sensitivities, unknowns, norm, tuple(notes), limits)

@@ -83,6 +83,17 @@ def misplaced(node: exp.Expr) -> NoReturn:
     )
 
 
+def told(node: exp.Expr) -> None:
+    """Refuse contribution bounds where nothing is added up over persons."""
+    if any(isinstance(part, exp.Kwarg) for part in node.expressions):
+        refuse(
+            "bounds_misplaced",
+            f"{describe(node)} has contribution bounds, and is no aggregate over persons",
+            "Write least(greatest(x, 0), 100) there.",
+            node,
+        )
+
+
 def take(node: exp.Expr, *names: str) -> list[Any]:
     """The named arguments of a node. Any other that is present is refused: nothing is dropped silently."""
     for name, value in node.args.items():

@@ -12,11 +12,9 @@ from dpsql import algebra
 from dpsql.algebra import Column, Expr, identifier, name, total
 from dpsql.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Type
 from dpsql.functions import cast, to_type
-from dpsql.passes.split import Split, domain_of
+from dpsql.passes.split import LONGEST, Split, domain_of
 from dpsql.plan import Axis, PrivateKeys, PublicKeys, Summand
 from dpsql.relations import Filter, Relation, select, steady
-
-LONGEST = 1024  # bytes of a text that is a private key
 
 
 def number(value: int) -> exp.Expr:
@@ -50,7 +48,7 @@ def rows_of(split: Split, relation: Relation, *values: exp.Expr) -> exp.Select:
     private = isinstance(split.keys, PrivateKeys)
     keys = (
         (canonical(key) if private else total(key)).as_(f"k{i}", quoted=True)
-        for i, key in enumerate(split.tracked.resolved.keys)
+        for i, key in enumerate(split.tracked.keys)
     )
     rows = exp.select(name(split.tracked.person).as_("person", quoted=True), *keys, *values)
     return rows.from_(select(relation).subquery(identifier("s"), copy=False), copy=False)
@@ -67,9 +65,9 @@ def canonical(key: Expr) -> exp.Expr:
 
 def shown_rows(split: Split) -> Relation:
     """Rows of keys that are not shown would only use up the person's limit."""
-    relation = split.tracked.relation
-    for key in split.tracked.resolved.keys if isinstance(split.keys, PublicKeys) else ():
-        if None not in (domain_of(key, split.tracked.resolved) or (None,)):
+    relation, resolved = split.tracked.relation, split.tracked.resolved
+    for meant, key in zip(resolved.keys, split.tracked.keys, strict=True) if isinstance(split.keys, PublicKeys) else ():
+        if None not in (domain_of(meant, resolved) or (None,)):
             relation = Filter(relation, algebra.call("NOT", algebra.call("IS NULL", key)))
     return relation
 

@@ -162,7 +162,7 @@ def hashed(split: Split) -> Literal["", "keys", "pairs"]:
     roots = [one.root.columns[fold(str(one.root.person))].type.sql for one in owned]
     if len(roots) != 1 or roots[0] not in HASHED:
         return "pairs"
-    keys = split.tracked.resolved.keys
+    keys = split.tracked.keys
     stored = all(isinstance(key, Column) and key.facts.stored and key.facts.type.sql in HASHED for key in keys)
     return "" if stored else "keys"
 
@@ -318,7 +318,7 @@ def as_stored(split: Split, relation: Relation) -> Relation:
     values into their range, and the grid does it again.
     """
     axes = [axis for summand in split.summands for axis in summand.axes]
-    keys = split.tracked.resolved.keys
+    keys = split.tracked.keys
     for key in keys if isinstance(split.keys, PublicKeys) else ():
         others = (*(axis.value for axis in axes), *(other for other in keys if other != key))
         if isinstance(key, Column) and not any(key.name in uses(other) for other in others):

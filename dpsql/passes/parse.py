@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import re
 import sys
 from collections.abc import Mapping
@@ -132,6 +133,7 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
         exp.Slice,
         exp.Unnest,
         exp.Lateral,
+        exp.Kwarg,
     )
 )
 
@@ -169,6 +171,23 @@ AS_CALLED = [*EXTREMES, "approx_quantile", "quantile", "quantile_cont", "quantil
 AS_CALLED += ["string_agg", "stringagg", "listagg", "group_concat"]
 
 
+# What an aggregate over persons may be told by name, as in GoogleSQL.
+BOUNDS = ("contribution_bounds_per_row", "contribution_bounds_per_group")
+
+
+def plain_or_told(name: str) -> Any:
+    """An aggregate that has a node of its own. With arguments that have names it is a call like the others: nodes have no place
+    for these."""
+
+    def build(arguments: list[exp.Expr]) -> exp.Expr:
+        if any(isinstance(argument, exp.Kwarg) for argument in arguments):
+            return exp.Anonymous(this=name.lower(), expressions=arguments)
+        node: exp.Expr = DuckDBParser.FUNCTIONS[name](arguments)
+        return node
+
+    return build
+
+
 class Reader(DuckDBParser):
     """The parser, but a call of a function stays what it is: a name and its arguments, in order.
 
@@ -176,7 +195,10 @@ class Reader(DuckDBParser):
     them (EXTRACT, SUBSTRING, TRIM, POSITION, INTERVAL) become the call that DuckDB makes of them.
     """
 
-    FUNCTIONS: ClassVar = {name: f for name, f in DuckDBParser.FUNCTIONS.items() if name in NODED}
+    FUNCTIONS: ClassVar = {
+        **{name: f for name, f in DuckDBParser.FUNCTIONS.items() if name in NODED},
+        **{name: plain_or_told(name) for name in ("COUNT", "SUM", "AVG")},
+    }
     FUNCTION_PARSERS: ClassVar = {
         **{
             name: f
@@ -434,7 +456,8 @@ def parse(text: str) -> Parsed:
     """Read one SELECT and refuse what the rest of the compiler has no case for.
 
     Needs:   nothing: the text is hostile
-    Gives:   one SELECT statement whose nodes are all of the classes in NODES, and its parameters by name
+    Gives:   one SELECT statement whose nodes are all of the classes in NODES, and its parameters by name; arguments with
+             names stand in aggregates only, and hold constants
     Proof:   size and depth are counted on the tokens before the recursive parser runs; then every node is visited and
              one of another class is refused. The text is not used again: what the engine runs is generated from the
              resolved algebra, so a misreading by this parser can change the question but not the guarantee
@@ -459,6 +482,9 @@ def parse(text: str) -> Parsed:
         if "provided arguments" in (first.get("description") or ""):
             what = "a function has more arguments than it takes"
             raise Refused("arguments_invalid", what, "Count them.", place(text, first)) from None
+        if first.get("highlight") == "=>":
+            hint = "Write it behind the arguments of an aggregate without DISTINCT: sum(x, name => (0, 100))."
+            raise Refused("syntax", "not valid SQL: => stands in a wrong place", hint, place(text, first)) from None
         # The parser calls things by the names of its classes.
         what = re.sub(r"Required keyword.*", "something is missing", first.get("description") or "cannot be parsed")
         raise Refused(
@@ -478,6 +504,8 @@ def parse(text: str) -> Parsed:
         order_by_all(order)
     for test in list(tree.find_all(exp.EQ, exp.NEQ)):
         any_of(test)
+    for argument in tree.find_all(exp.Kwarg):
+        read_name(argument)
     for node in tree.walk():
         if isinstance(node, exp.Group) and not any(node.args.values()):
             raise Refused("syntax", "not valid SQL: GROUP BY has no keys", "Name them, or write GROUP BY ALL.")
@@ -494,6 +522,23 @@ def parse(text: str) -> Parsed:
     for select in tree.find_all(exp.Select):
         write_windows_out(select)
     return Parsed(tree, marks)
+
+
+def read_name(node: exp.Kwarg) -> None:
+    """contribution_bounds_per_row => (0, 100): only aggregates over persons have arguments by name, and only these two."""
+    call, ends, name = node.parent, node.expression, fold(node.name)
+    if not isinstance(call, exp.Anonymous) or fold(call.name) not in RULES or name not in BOUNDS:
+        near = difflib.get_close_matches(name, BOUNDS, n=1)
+        hint = f"Did you mean {near[0]} => (0, 100)?" if near else f"Aggregates take {' and '.join(BOUNDS)}."
+        hint = "COUNT, SUM, AVG and variances have; else write least(greatest(x, 0), 100)." if name in BOUNDS else hint
+        what = describe(call) if isinstance(call, exp.Func) else "this"
+        raise Refused("arguments_invalid", f"{what} has no argument of the name {node.name!r}", hint, position(call))
+    inner = ends.expressions if isinstance(ends, exp.Tuple) else []
+    constant = (exp.Literal, exp.Neg, exp.Placeholder, exp.Paren, exp.Boolean, exp.Cast, exp.DataType)
+    if len(inner) != 2 or not all(isinstance(part, constant) for end in inner for part in end.walk()):
+        hint = f"Write {name} => (0, 100)."
+        raise Refused("bounds_invalid", f"{name} needs two constants in brackets", hint, position(call))
+    node.set("this", exp.to_identifier(name))
 
 
 def any_of(node: exp.Binary) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from sqlglot import exp
@@ -10,13 +11,14 @@ from sqlglot import exp
 from dpsql import algebra
 from dpsql.aggregates import RULES
 from dpsql.algebra import Aggregate, Call, Column, Expr, Free, Literal
-from dpsql.catalog import BOOLEAN, HUGEINT, LARGEST, Catalog, Table, fold
+from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, LARGEST, Catalog, Table, Type, fold
 from dpsql.errors import Refused
+from dpsql.functions import Range
 from dpsql.passes.bind import bind
 from dpsql.passes.free import free, frees
 from dpsql.passes.label import label
 from dpsql.passes.lower import boolean, number, operator, refuse, size, take
-from dpsql.passes.parse import Parsed, position
+from dpsql.passes.parse import BOUNDS, Parsed, position
 from dpsql.passes.pivot import unpivot
 from dpsql.passes.rows import add_where, read_from, rows
 from dpsql.passes.scope import Context, Scope, column, with_ctes
@@ -278,10 +280,13 @@ class Above:
 
     def aggregate(self, node: exp.Expr, condition: Expr | None = None) -> Aggregate:
         """An aggregate of values of rows. FILTER is CASE: where it is not true the value is NULL, and so left out."""
-        rule, given, distinct = called(node)
+        rule, given, distinct, told = called(node)
         arguments = [rows(argument, self.scope) for argument in given]
+        ranges = {argument.name: bounds(argument, self.scope, node) for argument in told}
+        clip, each = (ranges.get(word) for word in BOUNDS)
         try:
             facts = rule.facts(tuple(arguments))
+            check(rule, arguments, clip, each)
             if condition is not None:
                 kept = arguments[0] if arguments else algebra.constant(True)
                 arguments[:1] = [algebra.call("CASE", condition, kept, algebra.constant(None))]
@@ -294,11 +299,49 @@ class Above:
                 low, high = argument.facts.range
                 if max(-low, high) > LARGEST:
                     refuse("may_overflow", f"the values of {label(node)} may be too large", "Divide by more.", node)
-        return Aggregate(rule.name, tuple(arguments), facts, distinct)
+        return Aggregate(rule.name, tuple(arguments), facts, distinct, clip, each)
 
 
-def called(node: exp.Expr) -> tuple[Rule, list[exp.Expr], bool]:
-    """The rule of an aggregate, its arguments, and whether it is over distinct values."""
+def bounds(told: exp.Kwarg, scope: Scope, node: exp.Expr) -> Range:
+    """The range of a named argument: two numbers, the low one first."""
+    ends = [rows(end, scope) for end in take(take(told, "this", "expression")[1], "expressions")[0]]
+    values = [end.value for end in ends if isinstance(end, Literal)]
+    numbers = [Fraction(str(v)) for v in values if isinstance(v, int | float | Fraction) and not isinstance(v, bool)]
+    if len(numbers) < 2 or not numbers[0] < numbers[1]:
+        what = f"{told.name} needs two numbers, the low one first"
+        refuse("bounds_invalid", what, f"Write {told.name} => (0, 100).", node)
+    if any(abs(end) > LARGEST or 0 < abs(end) < Fraction(1, LARGEST) for end in numbers):
+        refuse("bounds_invalid", f"{told.name} has numbers that are too large or too small", "Scale the values.", node)
+    return numbers[0], numbers[1]
+
+
+def check(rule: Rule, arguments: list[Expr], clip: Range | None, each: Range | None) -> None:
+    """Refuse bounds that mean nothing for an aggregate."""
+    type_ = arguments[0].facts.type if arguments else BIGINT
+    if each is not None:
+        if rule.name not in ("count", "count_if", "sum", "avg"):
+            hint = f"Write {BOUNDS[0]} => (0, 100)."
+            raise Refused("bounds_invalid", f"{rule.name} is not made of what each person adds to a group", hint)
+        on_steps(each, {"sum": type_, "avg": DOUBLE}.get(rule.name, BIGINT))
+    if clip is not None:
+        if rule.degrees not in ((1,), (2,)) or not type_.numeric:
+            hint = "Write least(greatest(x, 0), 100) for what is to be clipped."
+            raise Refused("bounds_invalid", f"{rule.name} is not made of one number of each row", hint)
+        on_steps(clip, type_)
+
+
+def on_steps(ends: Range, type_: Type) -> None:
+    """Exact numbers are clipped to numbers that they can be."""
+    scaled = [end * 10**type_.scale for end in ends]
+    if type_ != DOUBLE and any(end.denominator > 1 or abs(end) >= 10**18 for end in scaled):
+        digits = f"have at most {type_.scale} digits after the point" if type_.scale else "are whole numbers"
+        what = f"contribution bounds of values of type {type_.sql} {digits}, and not too large"
+        raise Refused("bounds_invalid", what, "Round them, or write CAST(x AS DOUBLE).")
+
+
+def called(node: exp.Expr) -> tuple[Rule, list[exp.Expr], bool, list[exp.Kwarg]]:
+    """The rule of an aggregate, its arguments, whether it is over distinct values, and the arguments that have names."""
+    told: list[exp.Kwarg] = []
     match node:
         case exp.Count():
             this, more, _ = take(node, "this", "expressions", "big_int")
@@ -312,6 +355,12 @@ def called(node: exp.Expr) -> tuple[Rule, list[exp.Expr], bool]:
             rule, given = RULES["sum" if isinstance(node, exp.Sum) else "avg"], take(node, "this")
         case exp.Anonymous() if fold(node.name) in RULES:
             rule, given = RULES[fold(node.name)], take(node, "this", "expressions")[1]
+            told = [argument for argument in given if isinstance(argument, exp.Kwarg)]
+            given = [argument for argument in given if not isinstance(argument, exp.Kwarg)]
+            if len({argument.name for argument in told}) < len(told):
+                refuse("bounds_invalid", "contribution bounds of one kind stand there twice", "Leave one out.", node)
+            if rule.name == "count" and len(given) == 1 and isinstance(given[0], exp.Star):
+                take(given.pop())
         case _:
             refuse("not_supported", "FILTER stands behind no aggregate", "Write sum(x) FILTER (WHERE y > 0).", node)
     distinct = len(given) == 1 and isinstance(given[0], exp.Distinct)
@@ -322,7 +371,7 @@ def called(node: exp.Expr) -> tuple[Rule, list[exp.Expr], bool]:
     if len(given) != len(rule.degrees) and (given or rule.name != "count" or distinct):
         many = f"{len(rule.degrees)} argument{'s' * (len(rule.degrees) > 1)}"
         refuse("arguments_invalid", f"{rule.name} takes {many}", "Count them.", node)
-    return rule, given, distinct
+    return rule, given, distinct, told
 
 
 def ordered(item: exp.Expr, above: Above, outputs: tuple[Output, ...]) -> Order:

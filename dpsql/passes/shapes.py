@@ -119,7 +119,8 @@ def of_nothing(expression: exp.Expr) -> exp.Expr:
     found = whole.walk(prune=lambda node: isinstance(node, exp.Filter) or is_aggregate(node))
     for part in [node for node in found if isinstance(node, exp.Filter) or is_aggregate(node)]:
         one = part.this if isinstance(part, exp.Filter) else part
-        counts = isinstance(one, exp.Count) or fold(one.name) in ("count_if", "countif", "regr_count")
+        word = fold(one.name) if isinstance(one, exp.Anonymous) else ""
+        counts = isinstance(one, exp.Count) or word in ("count", "count_if", "countif", "regr_count")
         part.replace(exp.Literal.number(0) if counts else constant(None))
     return whole
 

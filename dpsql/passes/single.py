@@ -92,6 +92,9 @@ def settled(relation: Relation) -> frozenset[str]:
         case Project(source, _, named):
             known = settled(source)
             return frozenset(word for word, expression in named if uses(expression) <= known)
+        case Group(source, keys):
+            known = settled(source)
+            return frozenset(word for word, expression in keys if uses(expression) <= known)
         case _:
             return frozenset()
 
@@ -99,7 +102,7 @@ def settled(relation: Relation) -> frozenset[str]:
 def same_group(split: Split) -> bool:
     """Whether all rows of a person have the same keys."""
     known = settled(split.tracked.relation)
-    return all(uses(key) <= known for key in split.tracked.resolved.keys)
+    return all(uses(key) <= known for key in split.tracked.keys)
 
 
 def uses(expression: Expr) -> frozenset[str]:

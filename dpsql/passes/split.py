@@ -38,6 +38,8 @@ from dpsql.plan import (
 from dpsql.relations import filters, origin
 
 STEPS, STEPS_OF_MOMENTS = 2**30, 2**20  # of the grid of a value that has no fewer
+WHOSE = "one person's "  # how columns are called that `bound` has made
+LONGEST = 1024  # bytes of a text that is a private key
 DATE_PARTS = {*PARTS, "year", "date_part"}
 
 
@@ -59,7 +61,7 @@ def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int, hidde
 
     Needs:   the norm that the noise is for (1 or 2); outputs, HAVING, ORDER BY that mention rows only inside aggregates and keys
     Gives:   summands over rows of the local relation; an `outer` query that reads the released table and the keys only
-    Proof:   the clips are public: declared, or `picked` by an earlier release. `plain` renders an expression from keys, constants and released columns; it has no case that reads a
+    Proof:   the clips are public: declared, of the query's text, or `picked` by an earlier release. `plain` renders an expression from keys, constants and released columns; it has no case that reads a
              relation. Whether keys are public, and then which there are, is read off the policy and the text: the
              product of the declared domains, with NULL where a column may be NULL, whether or not any row has the key
     Checked: test_record_play, specs/*.md
@@ -68,14 +70,21 @@ def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int, hidde
     shown = (o.expression for o in resolved.outputs)
     wanted = [e for e in (*shown, resolved.having, resolved.qualify, *(o.by for o in resolved.order)) if e]
     unknowns: dict[Unknown, None] = {}
+    chosen: set[tuple[Expr, Fraction, Fraction]] = set()
 
-    def clips(value: Expr) -> Range:
-        if value.facts.declared and value.facts.range is not None:
-            return value.facts.range
+    def clips(value: Expr, told: Range | None) -> Range:
+        facts = value.facts
+        if told is not None:  # where the values are known to lie they end in a narrower range still
+            sure = facts.range if facts.declared or facts.type != DOUBLE else None
+            return told if sure is None else (clamped(sure[0], told), clamped(sure[1], told))
+        if facts.declared and facts.range is not None:
+            return facts.range
         found = Unknown.ends(value)
         unknowns.update(dict.fromkeys(found))
         ends = [picked.get(unknown, unknown.usual) for unknown in found]
-        return (-ends[0], ends[1]) if len(ends) == 2 else (Fraction(0), ends[0])
+        low, high = (-ends[0], ends[1]) if len(ends) == 2 else (Fraction(0), ends[0])
+        chosen.add((value, low, high))
+        return low, high
 
     keys = find_keys(resolved, hidden)
     asked = sorted(set().union(*map(aggregates, wanted)), key=repr)  # the same in every process: limits are numbered
@@ -86,7 +95,8 @@ def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int, hidde
     # The largest first, since they serve the others; then in an order that is a function of the question.
     for aggregate in sorted(needs, key=lambda a: (*((-len(n.axes), -len(n.indices)) for n in [needs[a]]), repr(a))):
         needed = needs[aggregate]
-        if needed == Summand(kind="persons", norm=norm) and isinstance(keys, PrivateKeys):
+        persons = needed.kind == "persons" or (tracked.apart and needed.kind == "rows")
+        if persons and not needed.axes and isinstance(keys, PrivateKeys):
             estimates[aggregate] = Linear({"persons": Fraction(1)})  # they are counted for the threshold anyway
             continue
         near = holders.get(needed.axes[0].value, []) if needed.axes else range(len(summands))
@@ -107,7 +117,7 @@ def split(tracked: Tracked, picked: Mapping[Unknown, Fraction], norm: int, hidde
         estimates,
         resolved.outputs,
         outer(resolved, estimates),
-        notes(resolved, keys, summands),
+        notes(tracked, keys, summands, chosen),
         tuple(unknowns),
         picked,
     )
@@ -123,11 +133,15 @@ def need(aggregate: Aggregate, tracked: Tracked, clips: Clips, norm: int) -> Sum
         degrees[value] = min(degrees.get(value, 0) + degree, 2)  # powers of one value add up; none is above two
     most = STEPS if sum(degrees.values()) == 1 else STEPS_OF_MOMENTS
     axes = tuple(
-        Axis.of(value, degree, clips(value), most) if degree else Axis(value)
+        Axis.of(value, degree, clips(value, aggregate.clip), most) if degree else Axis(value)
         for value, degree in sorted(degrees.items(), key=repr)
         if degree or value.facts.nullable or aggregate.distinct
     )
     return Summand(axes, "values" if aggregate.distinct else "rows", norm)
+
+
+def clamped(value: Fraction, ends: Range) -> Fraction:
+    return min(max(value, ends[0]), ends[1])
 
 
 def person(value: Expr, tracked: Tracked) -> tuple[Expr, ...] | None:
@@ -150,6 +164,7 @@ def person(value: Expr, tracked: Tracked) -> tuple[Expr, ...] | None:
 def serves(have: Summand, needed: Summand) -> bool:
     """Whether a block answers for another: it measures all that the other does, of the same rows."""
     degrees = {axis.value: axis.degree for axis in needed.axes}
+    ends = {axis.value: (axis.low, axis.high) for axis in needed.axes if axis.degree}
     rest = [axis.value for axis in have.axes if axis.value not in degrees]
     reach = {axis.value: axis.degree for axis in have.axes}
     # Where a value is measured NaN is left out, and COUNT does not do that. Declared columns have none, and arithmetic that
@@ -161,6 +176,7 @@ def serves(have: Summand, needed: Summand) -> bool:
     )
     return (
         have.kind == needed.kind
+        and all((axis.low, axis.high) == ends.get(axis.value, (axis.low, axis.high)) for axis in have.axes)
         and all(value in reach and reach[value] >= degree for value, degree in degrees.items())
         and not any(value.facts.nullable for value in rest)
         and all(value.facts.declared and value.facts.range is not None for value in blurred)
@@ -408,10 +424,19 @@ def shown(estimate: Estimate, type_: Type, means: list[Ratio]) -> exp.Expr:
     return cast(rounded, DOUBLE, type_)
 
 
-def notes(resolved: Resolved, keys: Keys, summands: list[Summand]) -> tuple[str, ...]:
+def notes(
+    tracked: Tracked, keys: Keys, summands: list[Summand], chosen: set[tuple[Expr, Fraction, Fraction]]
+) -> tuple[str, ...]:
+    resolved = tracked.resolved
+    whose = "what one person adds" + " to a group" * bool(resolved.keys)
     clipped = (
-        f"values of {describe(axis.value)} were clipped to {float(axis.low):g} .. {float(axis.high):g}"
-        + ("" if axis.value.facts.declared and axis.value.facts.range else " (chosen privately: no range is declared)")
+        (
+            f"{whose}, {describe(axis.value).removeprefix(WHOSE)}, is"
+            if tracked.apart
+            else f"values of {describe(axis.value)} were"
+        )
+        + f" clipped to {float(axis.low):g} .. {float(axis.high):g}"
+        + " (chosen privately: no range is declared)" * ((axis.value, axis.low, axis.high) in chosen)
         for s in summands
         for axis in s.axes
         if axis.degree

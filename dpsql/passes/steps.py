@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from dpsql.aggregates import RULES
 from dpsql.catalog import fold
-from dpsql.passes.lower import refuse, take
+from dpsql.passes.lower import refuse, take, told
 from dpsql.passes.parse import EXTREMES, describe
 from dpsql.relations import RANKS
 
@@ -75,6 +75,7 @@ def owner(node: exp.Expr) -> exp.Expr | None:
 
 def called(node: exp.Expr) -> Form:
     """An aggregate of one person's rows."""
+    told(node)
     if isinstance(node, exp.Anonymous) and fold(node.name) in NAMED:
         return named(node, NAMED[fold(node.name)], take(node, "this", "expressions")[1])
     name = AGGREGATES.get(type(node))

@@ -36,7 +36,9 @@ class Tracked:
     relation: Relation
     person: str
     resolved: Resolved
+    keys: tuple[Expr, ...]  # those of `resolved`, as expressions of the relation
     me: frozenset[str] = frozenset()  # columns that hold the person herself
+    apart: bool = False  # she has at most one row in each group
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def track(resolved: Resolved, catalog: Catalog) -> Tracked:
             "Group by something that many persons have in common, or count the groups: SELECT count(*) FROM (SELECT ... GROUP BY ...).",
         )
     me = frozenset(column for lead in found.leads if lead.label == ME for column in lead.columns)
-    return Tracked(found.relation, found.person, resolved, me)
+    return Tracked(found.relation, found.person, resolved, resolved.keys, me)
 
 
 def locate(relation: Relation, catalog: Catalog) -> Located:

@@ -1,0 +1,131 @@
+"""A range for what one person adds to a group: her rows become one row for each group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from dpsql.algebra import Aggregate, Call, Column, Expr, Free, call, constant, typed
+from dpsql.catalog import DOUBLE, VARCHAR
+from dpsql.errors import Refused
+from dpsql.functions import Range
+from dpsql.passes.parse import BOUNDS
+from dpsql.passes.resolve import aggregates
+from dpsql.passes.split import LONGEST, WHOSE, describe, person, values_of
+from dpsql.passes.track import Tracked
+from dpsql.relations import Group, Measure, measure
+
+SHOWN = 100  # characters of what a measure is called by in notes
+
+
+def bound(tracked: Tracked) -> Tracked:
+    """Where an aggregate has a range for what one person adds to a group, put a step of hers below all of them.
+
+    Needs:   a local relation with its person; keys and aggregates over its rows
+    Gives:   a local relation and aggregates over its rows. Where there was such a range she has at most one row in each group
+             (`apart`), and no aggregate has one any more
+    Proof:   `Group` is local, with the person among its keys. Its other keys are those of the statement, so rows of hers with
+             the same keys are one row; what `measure.canonical` would put together later, long texts, is together here.
+             The ranges are clips of the new rows, which `limit` enforces as it does all clips
+    Checked: test_bounds (the same as the step by hand), test_lemmas, specs/contribution_bounds.md
+    """
+    resolved = tracked.resolved
+    shown = (o.expression for o in resolved.outputs)
+    wanted = [e for e in (*shown, resolved.having, resolved.qualify, *(o.by for o in resolved.order)) if e]
+    asked = sorted(set().union(*map(aggregates, wanted)), key=repr)
+    if all(aggregate.each is None for aggregate in asked):
+        return tracked
+    measures: dict[str, Measure] = {}
+
+    def column(function: str, argument: Expr | None, clip: Range | None = None) -> Column:
+        """A measure of her rows in a group, as a column of the new relation."""
+        value = within(argument, clip) if argument is not None and clip is not None else argument
+        made, ends = measured(function, value), f" in {float(clip[0]):g} .. {float(clip[1]):g}" if clip else ""
+        text = f"{WHOSE}{function}({'*' if argument is None else describe(argument)}{ends})"
+        word = next((word for word, known in measures.items() if known == made), None)
+        word = word or (text if len(text) <= SHOWN and text not in measures else f"{WHOSE}{function} {len(measures)}")
+        measures[word] = made
+        return Column(word, made.facts)
+
+    new = {aggregate: over_persons(aggregate, tracked, column) for aggregate in asked}
+    keys = [short(key, tracked) for key in resolved.keys]
+    named = tuple((f"g{i}", key) for i, (key, _) in enumerate(keys))
+    group = Group(tracked.relation, named, tuple(measures.items()), tracked.person, alone=not keys)
+    return replace(
+        tracked,
+        relation=group,
+        resolved=replace(
+            resolved,
+            outputs=tuple(replace(o, expression=changed(o.expression, new)) for o in resolved.outputs),
+            having=resolved.having and changed(resolved.having, new),
+            qualify=resolved.qualify and changed(resolved.qualify, new),
+            order=tuple(replace(o, by=changed(o.by, new)) for o in resolved.order),
+        ),
+        keys=tuple(Column(word, replace(key.facts, stored=False)) for word, key in named),
+        me=frozenset(),
+        apart=all(once for _, once in keys),
+    )
+
+
+def over_persons(aggregate: Aggregate, tracked: Tracked, column: Callable[..., Column]) -> Aggregate:
+    """The same aggregate over what each person adds to a group.
+
+    Without a range of its own, COUNT and SUM are sums over persons all the same, clipped to a range that is chosen privately.
+    """
+    name, facts = aggregate.name, aggregate.facts
+    argument = aggregate.arguments[0] if aggregate.arguments else None
+    there = person(argument, tracked) if argument is not None and aggregate.distinct and name == "count" else None
+    if there is not None:  # each row is a person
+        if not there:
+            return Aggregate("count", (), facts)
+        counted = call(">", column("count", there[0]), constant(0))
+        return Aggregate("count", (call("CASE", counted, constant(True), constant(None)),), facts)
+    if aggregate.distinct or (aggregate.each is None and name not in ("count", "count_if", "sum")):
+        words = f"{name}(DISTINCT x)" if aggregate.distinct else name
+        too = name == "avg" and not aggregate.distinct
+        hint = f"Write avg(x, {BOUNDS[1]} => (0, 100)), or ask" if too else "Ask"
+        what = f"{words} stands beside an aggregate with {BOUNDS[1]}, and is not made of what each person adds"
+        raise Refused("bounds_mixed", what, f"{hint} for it in a query of its own.")
+    each = column({"count_if": "sum"}.get(name, name), argument, aggregate.clip)
+    return Aggregate("avg" if name == "avg" else "sum", (each,), facts, clip=aggregate.each)
+
+
+def within(value: Expr, ends: Range) -> Expr:
+    """A value clipped below the noise; NULL stays NULL, which LEAST and GREATEST skip, and NaN is NULL as elsewhere."""
+    made, gone = value, call("IS NULL", value)
+    if value.facts.type == DOUBLE:
+        gone = call("OR", gone, call("isnan", value))
+    for function, end in zip(("greatest", "least"), ends, strict=True):
+        exact = constant(int(end) if end.denominator == 1 else end) if value.facts.type != DOUBLE else None
+        made = call(function, made, exact or typed(end, DOUBLE))
+    return call("CASE", gone, constant(None), made)
+
+
+def measured(function: str, argument: Expr | None) -> Measure:
+    try:
+        return measure(function, argument)
+    except Refused as error:
+        if error.code not in ("limit_missing", "may_overflow"):
+            raise
+        raise Refused(error.code, error.message, f"Write {BOUNDS[0]} => (0, 100) too.") from None
+
+
+def short(key: Expr, tracked: Tracked) -> tuple[Expr, bool]:
+    """A key as groups have it later, and whether that is sure: a private text that is too long is no key, and NULL."""
+    if key.facts.type != VARCHAR:
+        return key, True
+    known = values_of(key, tracked.resolved)
+    if known is not None:
+        return key, all(len(str(value).encode()) <= LONGEST for value in known)
+    few = call("<=", call("strlen", key), constant(LONGEST))
+    return call("CASE", few, key, constant(None)), True
+
+
+def changed(expression: Expr, new: dict[Aggregate, Aggregate]) -> Expr:
+    match expression:
+        case Aggregate():
+            return new[expression]
+        case Call(_, arguments) | Free(_, arguments):
+            return replace(expression, arguments=tuple(changed(argument, new) for argument in arguments))
+        case _:
+            return expression
