@@ -95,6 +95,19 @@ def short(axis: Axis) -> bool:
     return bool(decimal and axis.degree and type_.width <= 15 and axis.step * 10**type_.scale == 1)
 
 
+def own_steps(summand: Summand) -> bool:
+    """Whether a block is one value that is stored as a whole number or a short decimal and counts in steps of its last digit.
+
+    Then its sums are exact in the value's own type, and can be shifted to `low` when they are made.
+    """
+    if summand.coarse > 1 or [axis.degree for axis in summand.axes] != [1]:
+        return False
+    (axis,) = summand.axes
+    type_, stored = axis.value.facts.type, isinstance(axis.value, Column) and axis.value.facts.stored
+    whole = type_.kind == "INTEGER" and type_ != HUGEINT and axis.step == 1
+    return stored and (whole or short(axis)) and (axis.low / axis.step).denominator == 1
+
+
 def row_value(axis: Axis) -> exp.Expr:
     """The row's value in steps from `low`: a whole number, or a DOUBLE that may still be anything; for degree 0, the value itself."""
     if (exact := whole_value(axis)) is not None:
@@ -136,6 +149,28 @@ def grid_value(axis: Axis, column: str, type_: Type) -> exp.Expr:
         (exp.LT(this=x.copy(), expression=number(0)), number(0)),
     ]
     return exp.Case(ifs=[exp.If(this=test, true=value) for test, value in arms])
+
+
+def in_range(axis: Axis, column: str) -> exp.Expr:
+    """The value itself, clipped: NULL, or between `low` and `high`."""
+    x, (low, high) = name(column), (algebra.literal(end, axis.value.facts.type) for end in (axis.low, axis.high))
+    arms: list[tuple[exp.Expr, exp.Expr]] = [
+        (exp.Between(this=x, low=low, high=high), x.copy()),
+        (exp.GT(this=x.copy(), expression=high.copy()), high.copy()),
+        (exp.LT(this=x.copy(), expression=low.copy()), low.copy()),
+    ]
+    return exp.Case(ifs=[exp.If(this=test, true=value) for test, value in arms])
+
+
+def sum_of_own(block: int, summand: Summand) -> list[exp.Expr]:
+    """The same as `measured` from values as they are: the sum of what they are above `low` is their sum less that of `low`."""
+    (axis,), x = summand.axes, name(inputs(block)[0])
+    scale, count = axis.value.facts.type.scale, huge(exp.Count(this=x.copy()))
+    above = huge(times(total_of(x), 10**scale))
+    if axis.low:
+        above = exp.Paren(this=exp.Sub(this=above, expression=times(count.copy(), int(axis.low / axis.step))))
+    below = exp.Paren(this=exp.Sub(this=times(count, axis.grid), expression=above.copy()))
+    return [column.as_(word, quoted=True) for word, column in zip(summand.columns(block), (above, below), strict=True)]
 
 
 def grids(block: int, summand: Summand) -> list[exp.Expr]:

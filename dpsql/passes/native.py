@@ -16,9 +16,11 @@ from dpsql.passes.measure import (
     grids,
     hash_of,
     huge,
+    in_range,
     inputs,
     measured,
     number,
+    own_steps,
     place_of,
     present,
     row_value,
@@ -26,6 +28,7 @@ from dpsql.passes.measure import (
     shared,
     short,
     step,
+    sum_of_own,
     times,
     with_steps,
 )
@@ -244,16 +247,22 @@ def unlimited(split: Split, relation: Relation, one: bool) -> exp.Select:
     Checked: test_lemmas (both forms), test_limit, test_single, test_prepare
     """
     blocks = list(enumerate(split.summands))
-    cells = (row_value(axis).as_(x, quoted=True) for i, s in blocks for x, axis in zip(inputs(i), s.axes, strict=False))
+    cells, clipped = list[exp.Expr](), list[exp.Expr]()
+    for i, s in blocks:
+        own = one and own_steps(s)
+        value = (lambda axis: total(axis.value)) if own else row_value
+        cells += (value(axis).as_(x, quoted=True) for x, axis in zip(inputs(i), s.axes, strict=False))
+        clipped += [in_range(s.axes[0], inputs(i)[0]).as_(inputs(i)[0], quoted=True)] if own else grids(i, s)
     keys, person = [name(column[0]) for column in split.keys.columns], name("person")
-    grid = exp.select(person, *keys, *(column for i, s in blocks for column in grids(i, s))).from_(step("rows"))
+    grid = exp.select(person, *keys, *clipped).from_(step("rows"))
     sums, private = exp.select(*keys), isinstance(split.keys, PrivateKeys)
     if private:
         everyone = exp.Star() if one else exp.Distinct(expressions=[name("person")])
         sums = sums.select(huge(exp.Count(this=everyone)).as_("persons", quoted=True))
     for i, s in blocks:
         if one:
-            columns = zip(s.columns(i), s.indices, measured(i, s), strict=True)
+            found = sum_of_own(i, s) if own_steps(s) else measured(i, s)
+            columns = zip(s.columns(i), s.indices, found, strict=True)
             sums = sums.select(*(times(c.this, s.factor(index)).as_(word, quoted=True) for word, index, c in columns))
             continue
         there = [present(name(x)) for x, _ in zip(inputs(i), s.axes, strict=False)]

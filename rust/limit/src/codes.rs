@@ -21,7 +21,7 @@ use crate::Error;
 pub const UNKNOWN: u32 = u32::MAX;
 const MOST: u32 = 1 << 31;
 /// Whole numbers below this are looked up in a list rather than in a hash table.
-const SMALL: u64 = 1 << 16;
+const SMALL: u64 = 1 << 20;
 
 /// The values of a column, as what they are told apart by.
 enum Values<'a> {
