@@ -193,7 +193,7 @@ def fits(read: Read, types: list[Type]) -> None:
         raise Refused("not_supported", "a subquery that is a value has more than one column", "Select one.")
     for type_, plan in zip(types, planned, strict=True):
         same = type_ == plan or (plan == DOUBLE and type_.numeric)
-        if not same or type_.kind in ("LIST", "OTHER", "NULL"):
+        if not same or type_.kind in ("LIST", "OTHER", "NULL", "INTERVAL"):
             raise Refused(
                 "not_supported",
                 f"a value of type {type_.sql} is computed from what was released, and used where persons are counted",

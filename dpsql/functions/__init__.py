@@ -29,13 +29,14 @@ from __future__ import annotations
 from dpsql.functions.casts import CASTS
 from dpsql.functions.dates import DATES, PARTS, since
 from dpsql.functions.facts import Facts, Function, Range, again, cast, holds, mismatch, paren, to_type
+from dpsql.functions.intervals import INTERVALS, brief, level, some
 from dpsql.functions.lists import LISTS, element
 from dpsql.functions.logic import LOGIC
 from dpsql.functions.numbers import NUMBERS
 from dpsql.functions.text import TEXT
 
 FUNCTIONS: dict[str, Function] = {
-    function.name: function for function in (*NUMBERS, *LOGIC, *TEXT, *DATES, *CASTS, *LISTS)
+    function.name: function for function in (*NUMBERS, *LOGIC, *TEXT, *DATES, *INTERVALS, *CASTS, *LISTS)
 }
 # What an analyst may call by name, and under which other names.
 NAMES: dict[str, Function] = {
@@ -53,11 +54,14 @@ __all__ = [
     "Function",
     "Range",
     "again",
+    "brief",
     "cast",
     "element",
     "holds",
+    "level",
     "mismatch",
     "paren",
     "since",
+    "some",
     "to_type",
 ]
