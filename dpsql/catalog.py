@@ -48,6 +48,11 @@ class Interval(NamedTuple):
         return Fraction(self.months * 30 * DAY + self.days * DAY + self.microseconds)
 
     @property
+    def brief(self) -> bool:
+        most = (MOST_MONTHS, MOST_DAYS, MOST_DAYS * DAY)
+        return all(abs(amount) <= end for amount, end in zip(self, most, strict=True))
+
+    @property
     def text(self) -> str:
         parts = (f"{amount} {unit}" for amount, unit in zip(self, self._fields, strict=True) if amount)
         return " ".join(parts) or "0 days"
@@ -74,9 +79,7 @@ def read_interval(text: str) -> Interval | None:
         seconds = int(found[3]) * 3600 + int(found[4]) * 60 + int(found[5] or 0)
         time = seconds * 1_000_000 + int((found[6] or "").ljust(6, "0"))
         sums["microseconds"] += -time if found[2] else time
-    made = Interval(**sums)
-    most = (MOST_MONTHS, MOST_DAYS, MOST_DAYS * DAY)
-    return made if all(abs(amount) <= end for amount, end in zip(made, most, strict=True)) else None
+    return Interval(**sums)
 
 
 Value = bool | int | Fraction | float | str | datetime.date | datetime.datetime | Interval | None
@@ -698,6 +701,6 @@ def literal(place: str, type_: Type, value: Any) -> Value:
             return value
         case "TIMESTAMP" if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
             return datetime.datetime(value.year, value.month, value.day)
-        case "INTERVAL" if isinstance(value, str) and (length := read_interval(value)) is not None:
+        case "INTERVAL" if isinstance(value, str) and (length := read_interval(value)) and length.brief:
             return length
     raise wrong(place, f"{value!r} is not a value of type {type_.sql}")

@@ -9,7 +9,7 @@ from functools import cache, reduce
 
 from sqlglot import exp
 
-from dpsql.catalog import Type, Value
+from dpsql.catalog import INTERVAL, Type, Value
 from dpsql.errors import Refused
 
 Range = tuple[Fraction, Fraction]
@@ -96,11 +96,10 @@ def named(
 
 def mismatch(name: str, arguments: Sequence[Facts]) -> Refused:
     types = " and ".join(argument.type.sql for argument in arguments)
-    return Refused(
-        "type_mismatch",
-        f"{name} does not apply to {types}",
-        "Compare and combine values of one type; write dates as DATE '2024-01-31'.",
-    )
+    hint = "Compare and combine values of one type; write dates as DATE '2024-01-31'."
+    if any(argument.type == INTERVAL for argument in arguments):
+        hint = "Write intervals as INTERVAL '2 hours', or take epoch(x), which is a number of seconds."
+    return Refused("type_mismatch", f"{name} does not apply to {types}", hint)
 
 
 def overflow(name: str) -> Refused:

@@ -410,8 +410,10 @@ def interval(node: exp.Expr | None) -> str | None:
 def length_of(text: str, node: exp.Expr) -> Interval:
     found = read_interval(text)
     if found is None:
-        hint = "Write INTERVAL 3 MONTH, or INTERVAL '1 day 02:30:00', of at most 10,000 years."
+        hint = "Write INTERVAL 3 MONTH, or INTERVAL '1 day 02:30:00'."
         refuse("constant_invalid", "INTERVAL needs whole numbers and their units", hint, node)
+    if not found.brief:
+        refuse("constant_invalid", "INTERVAL needs at most 10,000 years", "Write a shorter one.", node)
     return found
 
 
