@@ -28,6 +28,7 @@ from dpsql.functions.facts import (
     cast,
     constant_needed,
     guarded,
+    holds,
     invoke,
     mismatch,
     named,
@@ -37,8 +38,8 @@ from dpsql.functions.facts import (
     to_type,
     when,
 )
+from dpsql.functions.numbers import integers
 
-HOUR = 3_600_000_000
 LONGEST = 30 * MOST_MONTHS + 2 * MOST_DAYS  # days, of an interval of size 1
 SPAN: Range = Fraction(-LONGEST * DAY), Fraction(LONGEST * DAY)
 
@@ -109,9 +110,13 @@ def times(name: str, node: type[exp.Binary]) -> Function:
         return some(size=2) if arguments[0].range else Facts(INTERVAL)  # fractions of months become days, of days hours
 
     def total(sides: Sides, arguments: Sequence[Facts], _: Facts) -> exp.Expr:
-        (x, n), whole = sides, arguments[1].type.kind == "INTEGER" and node is exp.Mul
-        most = exp.Literal.number(10**15)
-        n = guarded(cast(n, arguments[1].type, DOUBLE), exp.Neg(this=most), most.copy())  # so it is finite
+        (x, n), room = sides, arguments[1].type.range
+        whole = node is exp.Mul and arguments[1].type.kind == "INTEGER" and bool(room and holds(BIGINT, 0, room))
+        ends = (
+            to_type(exp.Literal.string(end), DOUBLE.sql)
+            for end in (("-1e15", "1e15") if whole else ("-1e308", "1e308"))
+        )
+        n = guarded(cast(n, arguments[1].type, DOUBLE), *ends)  # so it is finite
         factor = invoke("abs", again(n))
         if node is exp.Div:
             zero = exp.EQ(this=again(n), expression=exp.Literal.number(0))
@@ -207,9 +212,10 @@ def lasting(unit: str) -> Function:
 
     def facts(arguments: Sequence[Facts]) -> Facts:
         (n,) = arguments
-        numbers(name, arguments)
-        if n.type.kind != "INTEGER" and not real:
-            raise mismatch(name, arguments)
+        if real:
+            numbers(name, arguments)
+        else:
+            integers(name, arguments, BIGINT)
         if n.range is None and n.type != DOUBLE:  # above the noise
             return Facts(INTERVAL)
         known = n.range if n.range is not None and n.type != DOUBLE else (Fraction(-most), Fraction(most))
