@@ -605,11 +605,11 @@ def path_to_person(table: Table, tables: Mapping[str, Table]) -> Iterator[tuple[
             if goal is None:
                 raise Refused("column_missing", f"policy, {place}: table {target.name!r} has no column {other!r}")
             # An implicit cast between the two could raise on some row, and persons must have one type everywhere.
-            if column.type != goal.type or column.type.kind == "DOUBLE":
+            if column.type != goal.type or column.type.kind in ("DOUBLE", "INTERVAL"):
                 raise wrong(
                     place,
                     f"{own} is {column.type.sql} but {target.name}.{other} is {goal.type.sql}",
-                    "Both sides of a reference need one type, and not a floating one.",
+                    "Both sides of a reference need one type, and neither a floating one nor INTERVAL.",
                 )
         yield table, link
         seen.add(fold(target.name))
