@@ -14,7 +14,7 @@ import duckdb
 
 from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
-from dpsql.catalog import DOUBLE, Type, quoted
+from dpsql.catalog import DOUBLE, MOST_DAYS, Type, quoted
 from dpsql.consistent import agreed, fitting
 from dpsql.errors import Refused, Unfinished, of_engine
 from dpsql.plan import Plan, PrivateKeys, Program, PublicKeys, Read
@@ -133,6 +133,8 @@ class Scratch:
             rows = rows.project("CAST(#1 AS DOUBLE)")
         if kind in ("DATE", "TIMESTAMP"):  # there is no constant for years that Python has not
             rows = rows.project(f"CASE WHEN {FIRST} <= #1 AND #1 < {LAST} THEN #1 END")
+        if kind == "INTERVAL":
+            rows = rows.project(f"CASE WHEN #1 BETWEEN to_days(-{MOST_DAYS}) AND to_days({MOST_DAYS}) THEN #1 END")
         return tuple(row[0] for row in rows.fetchall())
 
     def rows(self, read: Read, answers: list[Answer], tables: Mapping[str, Public]) -> duckdb.DuckDBPyRelation:
@@ -193,7 +195,7 @@ def fits(read: Read, types: list[Type]) -> None:
         raise Refused("not_supported", "a subquery that is a value has more than one column", "Select one.")
     for type_, plan in zip(types, planned, strict=True):
         same = type_ == plan or (plan == DOUBLE and type_.numeric)
-        if not same or type_.kind in ("LIST", "OTHER", "NULL", "INTERVAL"):
+        if not same or type_.kind in ("LIST", "OTHER", "NULL"):
             raise Refused(
                 "not_supported",
                 f"a value of type {type_.sql} is computed from what was released, and used where persons are counted",

@@ -82,7 +82,7 @@ def typed(name: str, value: Any, position: int) -> Literal:
         case datetime.date() if type(value) is datetime.date:
             return constant(value)
         case datetime.timedelta() if type(value) is datetime.timedelta and abs(value.days) < MOST_DAYS:
-            return constant(Interval(0, value.days, value.seconds * 1_000_000 + value.microseconds))
+            return constant(lasting(value))
     raise Refused(
         "parameter_invalid",
         f"parameter ${name}, of type {type(value).__name__}, cannot be used as a constant",
@@ -106,6 +106,8 @@ def spelt(value: Any) -> exp.Expr:
         case datetime.date():
             kind = "TIMESTAMP" if isinstance(value, datetime.datetime) else "DATE"
             return exp.Cast(this=exp.Literal.string(str(value)), to=exp.DataType.build(kind, dialect="duckdb"))
+        case datetime.timedelta():
+            return spelt(lasting(value))
         case Interval():
             return exp.Cast(this=exp.Literal.string(value.text), to=exp.DataType.build("INTERVAL", dialect="duckdb"))
         case bool() | str():
@@ -119,6 +121,10 @@ def spelt(value: Any) -> exp.Expr:
             text = f"{value:f}" if isinstance(value, Decimal) else str(value)
     sign, digits = text.startswith("-"), exp.Literal.number(text.lstrip("-"))
     return exp.Paren(this=exp.Neg(this=digits)) if sign else digits
+
+
+def lasting(value: datetime.timedelta) -> Interval:
+    return Interval(0, value.days, value.seconds * 1_000_000 + value.microseconds)
 
 
 def decimal(value: Decimal) -> Literal | None:
