@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas
 import pytest
 
 import dpsql
@@ -117,3 +120,23 @@ def test_other_texts_are_no_constants(text: str) -> None:
 
 def test_the_shortest_text() -> None:
     assert (Interval().text, Interval(1, -2, 3).text) == ("0 days", "1 months -2 days 3 microseconds")
+
+
+def test_columns_of_files_and_frames(tmp_path: Path) -> None:
+    """A column of texts becomes one of intervals where the policy says so; what is none is NULL. A timedelta is one."""
+    lines = [f"{i},{i} hours" for i in range(100)]
+    (tmp_path / "t.csv").write_text("\n".join(["p,d", *lines, "100,soon"]))
+    frame = pandas.DataFrame({"p": range(100), "d": [pandas.Timedelta(hours=i) for i in range(100)]})
+    range_ = {"between": ["0 hours", "50 hours"]}
+    query = "SELECT count(*), count(d), count(*) FILTER (WHERE d > $long) FROM t"
+    for source, columns, rows in (
+        (frame, {"d": range_}, 100),
+        (str(tmp_path / "t.csv"), {"p": {"type": "INTEGER"}, "d": {"type": "INTERVAL", **range_}}, 101),
+    ):
+        tables = {"t": {"person": "p", "max_rows_contributed": 1, "columns": columns}}
+        budget = {"epsilon": 1e15, "delta": 1e-6}
+        policy = {"dataset": {"id": "t"}, "budget": budget, "defaults": {"epsilon": 1e9}, "tables": tables}
+        db = dpsql.connect({"t": source}, policy=policy, ledger=":memory:")
+        assert db.sql(query, {"long": datetime.timedelta(hours=30)}).fetchall() == [(rows, 100, 69)]
+        ((mean,),) = db.rehearse("SELECT avg(d) FROM t").fetchall()
+        assert datetime.timedelta(0) <= mean <= datetime.timedelta(hours=50)
