@@ -752,6 +752,7 @@ ORDINARY = [
     *["extract(day FROM v)", "date_part('hours', v)", "coalesce(v, INTERVAL 1 DAY)", "CASE WHEN b THEN v ELSE INTERVAL '-2 days' END", "nullif(v, '1 month')", "least(v, INTERVAL 1 HOUR)", "greatest(v, w - born)"],
     *["CAST(v AS VARCHAR)", "v || '!'", "concat(v, s)", "TRY_CAST(s || ' days' AS INTERVAL)", "TRY_CAST(s AS INTERVAL)", "CAST('3 hours' AS INTERVAL) + v", "INTERVAL '1 year 2 months -3 days 04:05:06.5'", "w + INTERVAL (n) MONTH", "w + INTERVAL (f) SECOND"],
     *[f"to_{unit}(n)" for unit in LONG],
+    *["CAST(epoch(INTERVAL '2 years') AS BIGINT)", "CAST(epoch(v) AS INTEGER)"],
     *["b IS TRUE", "b IS NOT TRUE", "make_timestamp(2020, n + 1, 1, n, 30, 1.5)", "make_timestamp(year(born), 2, 3, 4, n, f + 6)"],
     *["i + n * 2", "i // 2", "i % 3", "f / 3", "-d", "i IS NULL", "NOT b", "(i > 0 AND b) OR s = 'abc'"],
 ]  # fmt: skip

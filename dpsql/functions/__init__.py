@@ -13,7 +13,8 @@ Proof:   integers and decimals: the engine may reassociate and move constants ac
          functions: NaN and infinity come out. Elsewhere it is the argument that is guarded and not the operation, which
          therefore may be moved anywhere (the engine computes common subexpressions outside of COALESCE and TRY): a zero
          divisor is NULL before the division sees it, and so is a date outside of the years 1 to 9999; what is added to
-         dates is bounded, so nothing leaves the engine's range. Casts that may not fit are TRY_CAST, which makes a NULL
+         dates is bounded, so nothing leaves the engine's range. Intervals are NULL where they are read, unless they are brief, and
+         have sizes that add up (see `intervals`). Casts that may not fit are TRY_CAST, which makes a NULL
          of a cell without going over its vector again. Patterns, units, types, formats and lengths are constants,
          checked here. Texts grow by a bounded factor, constants in them are short, and functions that take more than
          linear time see short texts only: others are NULL before they get there. A macro of the engine that has an

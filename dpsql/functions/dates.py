@@ -315,7 +315,7 @@ def passed_facts(arguments: Sequence[Facts]) -> Facts:
 
 
 def age_facts(arguments: Sequence[Facts]) -> Facts:
-    """Months, below 31 days, and a time: a month of 30 days and five more or less are 31 of these at the most."""
+    """Fewer than 10,000 years, 31 days, and a time."""
     a, b = dated("age", arguments)
     return intervals.some(any_null((a, b)))
 

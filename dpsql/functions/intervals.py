@@ -107,7 +107,8 @@ def times(name: str, node: type[exp.Binary]) -> Function:
     def facts(arguments: Sequence[Facts]) -> Facts:
         intervals(name[-1], arguments[:1])
         numbers(name[-1], arguments[1:])
-        return some(size=2) if arguments[0].range else Facts(INTERVAL)  # fractions of months become days, of days hours
+        # Fractions of months become days, those of days become hours.
+        return some(range_=(2 * SPAN[0], 2 * SPAN[1]), size=2) if arguments[0].range else Facts(INTERVAL)
 
     def total(sides: Sides, arguments: Sequence[Facts], _: Facts) -> exp.Expr:
         (x, n), room = sides, arguments[1].type.range
@@ -174,8 +175,9 @@ def part_facts(name: str, a: Facts) -> Facts:
     if name not in IN_ALL:
         raise mismatch(name, [a])
     low, high = (end / IN_ALL[name] for end in a.range)
-    if name == "epoch":  # where years have 365.25 days
-        return Facts(DOUBLE, a.nullable, (low, high), a.declared)
+    if name == "epoch":  # where years of months have 365.25 days
+        ends = [end + math.trunc(end / (360 * 86_400)) * Fraction(453_600) for end in (low, high)]
+        return Facts(DOUBLE, a.nullable, (min(low, ends[0]), max(high, ends[1])), a.declared)
     # Days and microseconds are cut off apart, so it may be one more or less.
     return Facts(BIGINT, a.nullable, (Fraction(math.floor(low)), Fraction(math.ceil(high))), a.declared)
 
