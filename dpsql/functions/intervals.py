@@ -102,7 +102,7 @@ def negated(arguments: Sequence[Facts]) -> Facts:
 
 
 def times(name: str, node: type[exp.Binary]) -> Function:
-    """INTERVAL * number and INTERVAL / number: NULL where the result would not be of size 1, or the number is zero or none."""
+    """INTERVAL * number and INTERVAL / number: NULL where the result would not be of size 1, and of a zero divisor."""
 
     def facts(arguments: Sequence[Facts]) -> Facts:
         intervals(name[-1], arguments[:1])
