@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import assert_never
 
 from sqlglot import exp
 
-from dpsql.catalog import BOOLEAN, DATE, DOUBLE, NULL, TIMESTAMP, VARCHAR, Type, Value
-from dpsql.functions import FUNCTIONS, Facts, Range, paren, since, to_type
+from dpsql.catalog import BOOLEAN, DATE, DOUBLE, INTERVAL, NULL, TIMESTAMP, VARCHAR, Interval, Type, Value
+from dpsql.functions import FUNCTIONS, Facts, Range, paren, since, some, to_type
 
 ANY = Facts(Type("ANY"))
 
@@ -77,6 +77,8 @@ def typed(value: Value, type_: Type) -> Literal:
     """A literal of this type. Numbers, dates and timestamps are their own range."""
     exact: Fraction | None = None
     match value:
+        case Interval():
+            return Literal(value, replace(some(False, (value.length, value.length), True), constant=value))
         case datetime.date():
             exact = since(value)
         case int() | float() | Fraction() if not isinstance(value, bool):
@@ -105,6 +107,8 @@ def constant(value: Value) -> Literal:
             return typed(value, TIMESTAMP)
         case datetime.date():
             return typed(value, DATE)
+        case Interval():
+            return typed(value, INTERVAL)
         case _:
             assert_never(value)
 
@@ -137,6 +141,8 @@ def literal(value: Value, type_: Type) -> exp.Expr:
             text = value.isoformat(sep=" ")
         case datetime.date():
             text = value.isoformat()
+        case Interval():
+            text = value.text
         case _:
             assert_never(value)
     return to_type(exp.Literal.string(text), type_.sql)

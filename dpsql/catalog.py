@@ -15,12 +15,77 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from dpsql.errors import Refused
 
-Value = bool | int | Fraction | float | str | datetime.date | datetime.datetime | None
-Kind = Literal["BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "LIST", "NULL", "OTHER"]
+DAY = 86_400_000_000  # microseconds
+UNITS: dict[str, tuple[str, int]] = {  # months, days or microseconds
+    "year": ("months", 12),
+    "quarter": ("months", 3),
+    "month": ("months", 1),
+    "week": ("days", 7),
+    "day": ("days", 1),
+    "hour": ("microseconds", 3_600_000_000),
+    "minute": ("microseconds", 60_000_000),
+    "second": ("microseconds", 1_000_000),
+    "millisecond": ("microseconds", 1_000),
+    "microsecond": ("microseconds", 1),
+}
+MOST_MONTHS, MOST_DAYS = 120_000, 4_000_000  # of an interval, either way: more than there are from year 1 to 9999
+
+
+class Interval(NamedTuple):
+    """The engine keeps the three apart, and takes a month for 30 days where it compares."""
+
+    months: int = 0
+    days: int = 0
+    microseconds: int = 0
+
+    @property
+    def length(self) -> Fraction:
+        """In microseconds."""
+        return Fraction(self.months * 30 * DAY + self.days * DAY + self.microseconds)
+
+    @property
+    def brief(self) -> bool:
+        most = (MOST_MONTHS, MOST_DAYS, MOST_DAYS * DAY)
+        return all(abs(amount) <= end for amount, end in zip(self, most, strict=True))
+
+    @property
+    def text(self) -> str:
+        parts = (f"{amount} {unit}" for amount, unit in zip(self, self._fields, strict=True) if amount)
+        return " ".join(parts) or "0 days"
+
+
+def read_interval(text: str) -> Interval | None:
+    """'1 month -3 days', '1 day 02:30:00': whole numbers with their units, and a time at the end, as the engine reads them.
+
+    >>> read_interval("2 weeks 1 hour"), read_interval("-00:00:01.5"), read_interval("soon")
+    (Interval(months=0, days=14, microseconds=3600000000), Interval(months=0, days=0, microseconds=-1500000), None)
+    """
+    found = re.fullmatch(
+        r"((?:[+-]?[0-9]{1,18} ?[a-z]+ ?)*)(?:(-?)([0-9]{1,9}):([0-5][0-9])(?::([0-5][0-9])(?:\.([0-9]{1,6}))?)?)?",
+        " ".join(text.lower().split()),
+    )
+    if not found or not found[0]:
+        return None
+    sums = dict.fromkeys(Interval._fields, 0)
+    for amount, word in re.findall(r"([+-]?[0-9]+) ?([a-z]+)", found[1]):
+        if (unit := UNITS.get(word.removesuffix("s"))) is None:
+            return None
+        sums[unit[0]] += int(amount) * unit[1]
+    if found[3]:
+        seconds = int(found[3]) * 3600 + int(found[4]) * 60 + int(found[5] or 0)
+        time = seconds * 1_000_000 + int((found[6] or "").ljust(6, "0"))
+        sums["microseconds"] += -time if found[2] else time
+    return Interval(**sums)
+
+
+Value = bool | int | Fraction | float | str | datetime.date | datetime.datetime | Interval | None
+Kind = Literal[
+    "BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "INTERVAL", "LIST", "NULL", "OTHER"
+]
 
 INTEGERS: dict[str, tuple[int, int]] = {
     **{
@@ -73,7 +138,7 @@ class Type:
             return "DECIMAL"
         if self.sql in ("FLOAT", "DOUBLE"):
             return "DOUBLE"
-        if self.sql in ("BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP", "NULL"):
+        if self.sql in ("BOOLEAN", "VARCHAR", "DATE", "TIMESTAMP", "INTERVAL", "NULL"):
             return self.sql  # type: ignore[return-value]
         return "OTHER"
 
@@ -81,7 +146,7 @@ class Type:
     def element(self) -> Type | None:
         """The type of a list's elements; None for what is not a list of scalars."""
         inner = Type(self.sql[:-2]) if self.sql.endswith("[]") else None
-        return inner if inner is not None and inner.kind not in ("LIST", "NULL", "OTHER") else None
+        return inner if inner is not None and inner.kind not in ("LIST", "NULL", "OTHER", "INTERVAL") else None
 
     @property
     def list(self) -> Type:
@@ -115,8 +180,9 @@ class Type:
         return range_of(self.sql)
 
 
-BOOLEAN, BIGINT, HUGEINT, DOUBLE, VARCHAR, DATE, TIMESTAMP, NULL = (
-    Type(name) for name in ("BOOLEAN", "BIGINT", "HUGEINT", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "NULL")
+BOOLEAN, BIGINT, HUGEINT, DOUBLE, VARCHAR, DATE, TIMESTAMP, INTERVAL, NULL = (
+    Type(name)
+    for name in ("BOOLEAN", "BIGINT", "HUGEINT", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "INTERVAL", "NULL")
 )
 
 
@@ -146,7 +212,7 @@ class Column:
     name: str
     type: Type
     nullable: bool = True
-    between: tuple[Any, Any] | None = None  # Fractions, or dates
+    between: tuple[Any, Any] | None = None  # Fractions, dates or intervals
     domain: Domain | None = None
     generated: bool = False
 
@@ -539,11 +605,11 @@ def path_to_person(table: Table, tables: Mapping[str, Table]) -> Iterator[tuple[
             if goal is None:
                 raise Refused("column_missing", f"policy, {place}: table {target.name!r} has no column {other!r}")
             # An implicit cast between the two could raise on some row, and persons must have one type everywhere.
-            if column.type != goal.type or column.type.kind == "DOUBLE":
+            if column.type != goal.type or column.type.kind in ("DOUBLE", "INTERVAL"):
                 raise wrong(
                     place,
                     f"{own} is {column.type.sql} but {target.name}.{other} is {goal.type.sql}",
-                    "Both sides of a reference need one type, and not a floating one.",
+                    "Both sides of a reference need one type, and neither a floating one nor INTERVAL.",
                 )
         yield table, link
         seen.add(fold(target.name))
@@ -561,14 +627,15 @@ def declare(place: str, column: Column, limits: Any) -> Column:
         pair = limits["between"]
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             raise wrong(f"{place}.between", "expected [low, high]")
-        if not column.type.numeric and column.type.kind not in ("DATE", "TIMESTAMP"):
+        if not column.type.numeric and column.type.kind not in ("DATE", "TIMESTAMP", "INTERVAL"):
             raise wrong(
                 f"{place}.between",
                 f"a column of type {column.type.sql} has no range",
                 'If it comes from a CSV file, declare its type too: { type = "INTEGER", between = [LOW, HIGH] }.',
             )
         low, high = (literal(f"{place}.between", column.type, value) for value in pair)
-        if low > high:  # type: ignore[operator]
+        ends = [value.length if isinstance(value, Interval) else value for value in (low, high)]
+        if ends[0] > ends[1]:  # type: ignore[operator]
             raise wrong(f"{place}.between", "the low end is above the high end", "Write [low, high].")
         if natural := column.type.range:
             low, high = max(low, natural[0]), min(high, natural[1])  # type: ignore[type-var]
@@ -602,7 +669,7 @@ def declared_type(place: str, given: Any) -> Type:
         raise wrong(
             place,
             f"{given!r} is not a type that can be declared",
-            "Use BOOLEAN, INTEGER, BIGINT, DOUBLE, DECIMAL(18,2), VARCHAR, DATE, TIMESTAMP or UUID.",
+            "Use BOOLEAN, INTEGER, BIGINT, DOUBLE, DECIMAL(18,2), VARCHAR, DATE, TIMESTAMP, INTERVAL or UUID.",
         )
     return type_
 
@@ -634,4 +701,6 @@ def literal(place: str, type_: Type, value: Any) -> Value:
             return value
         case "TIMESTAMP" if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
             return datetime.datetime(value.year, value.month, value.day)
+        case "INTERVAL" if isinstance(value, str) and (length := read_interval(value)) and length.brief:
+            return length
     raise wrong(place, f"{value!r} is not a value of type {type_.sql}")

@@ -14,7 +14,7 @@ import duckdb
 
 from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
-from dpsql.catalog import DOUBLE, Type, quoted
+from dpsql.catalog import DOUBLE, MOST_DAYS, Type, quoted
 from dpsql.consistent import agreed, fitting
 from dpsql.errors import Refused, Unfinished, of_engine
 from dpsql.plan import Plan, PrivateKeys, Program, PublicKeys, Read
@@ -145,6 +145,8 @@ class Scratch:
             rows = rows.project("CAST(#1 AS DOUBLE)")
         if kind in ("DATE", "TIMESTAMP"):  # there is no constant for years that Python has not
             rows = rows.project(f"CASE WHEN {FIRST} <= #1 AND #1 < {LAST} THEN #1 END")
+        if kind == "INTERVAL":
+            rows = rows.project(f"CASE WHEN #1 BETWEEN to_days(-{MOST_DAYS}) AND to_days({MOST_DAYS}) THEN #1 END")
         return tuple(row[0] for row in rows.fetchall())
 
     def rows(self, read: Read, answers: list[Answer], tables: Mapping[str, Public]) -> duckdb.DuckDBPyRelation:

@@ -92,6 +92,8 @@ def nth(column: Column, number: int) -> Any:
             return datetime.date(2020, 1, 1) + datetime.timedelta(number)
         case "TIMESTAMP":
             return datetime.datetime(2020, 1, 1) + datetime.timedelta(hours=number)
+        case "INTERVAL":
+            return datetime.timedelta(hours=number)
         case "BOOLEAN":
             return number % 2 == 0
         case "LIST":
@@ -123,6 +125,8 @@ def between(column: Column, chance: random.Random) -> Any:
             return low + datetime.timedelta(chance.randint(0, (high - low).days))
         case "TIMESTAMP":
             return low + datetime.timedelta(seconds=chance.randint(0, int((high - low).total_seconds())))
+        case "INTERVAL":
+            return datetime.timedelta(microseconds=chance.randint(int(low.length), int(high.length)))
         case "DOUBLE":
             return float(low) + chance.random() * (float(high) - float(low))
     steps = 10**column.type.scale

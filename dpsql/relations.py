@@ -21,10 +21,25 @@ from typing import Literal, assert_never
 from sqlglot import exp
 
 from dpsql.algebra import Column, Expr, identifier, literal, name, total
-from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, ROWS, VARCHAR, Domain, Reference, Table, Type, Value, fold
+from dpsql.catalog import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    HUGEINT,
+    INTERVAL,
+    ROWS,
+    VARCHAR,
+    Domain,
+    Interval,
+    Reference,
+    Table,
+    Type,
+    Value,
+    fold,
+)
 from dpsql.catalog import Column as Stored
 from dpsql.errors import Refused
-from dpsql.functions import Facts, cast, element, holds, mismatch, paren, since
+from dpsql.functions import Facts, brief, cast, element, holds, level, mismatch, paren, since, some
 
 
 @dataclass(frozen=True)
@@ -303,6 +318,9 @@ def enforce(table: Table, column: str) -> Facts:
     """What is known of a column after the scan: its declared range or domain, else its type's range."""
     declared = table.columns[fold(column)]
     type_ = {"FLOAT": DOUBLE, "FLOAT[]": DOUBLE.list}.get(declared.type.sql, declared.type)
+    if type_ == INTERVAL:
+        ends = bounds(declared.between) if declared.between is not None else None
+        return replace(some(True, ends, True) if ends else some(), stored=True)
     if declared.between is not None:
         # Clamping maps NaN to NULL, so only exact columns stay free of NULL.
         return Facts(type_, declared.nullable or type_ == DOUBLE, bounds(declared.between), True, stored=True)
@@ -320,9 +338,9 @@ def bounds_of(domain: Domain) -> tuple[Fraction, Fraction] | None:
 def bounds(values: Iterable[Value]) -> tuple[Fraction, Fraction] | None:
     """The least and the greatest of values that have a place on the line."""
     places = [
-        since(value) if isinstance(value, datetime.date) else value
+        since(value) if isinstance(value, datetime.date) else value.length if isinstance(value, Interval) else value
         for value in values
-        if isinstance(value, Fraction | datetime.date)
+        if isinstance(value, Fraction | datetime.date | Interval)
     ]
     return (min(places), max(places)) if places else None
 
@@ -333,7 +351,8 @@ def scan_column(table: Table, column: str) -> exp.Expr:
     cell = cast(name(declared.name, "t"), declared.type, type_)
     if declared.between is not None:
         low, high = (literal(value, type_) for value in declared.between)
-        arms: list[tuple[exp.Expr, exp.Expr]] = [(exp.Between(this=cell.copy(), low=low, high=high), cell.copy())]
+        found = brief(cell.copy()) if type_ == INTERVAL else cell.copy()
+        arms: list[tuple[exp.Expr, exp.Expr]] = [(exp.Between(this=cell.copy(), low=low, high=high), found)]
         if type_ == DOUBLE:  # NaN is greater than everything in the engine; it must not become the upper end
             arms.append((exp.Anonymous(this="isnan", expressions=[cell.copy()]), exp.Null()))
         arms.append((exp.GT(this=cell.copy(), expression=high.copy()), high.copy()))
@@ -342,7 +361,7 @@ def scan_column(table: Table, column: str) -> exp.Expr:
     if declared.domain is not None:
         known = exp.In(this=cell.copy(), expressions=[literal(value, type_) for value in declared.domain])
         return exp.Case(ifs=[exp.If(this=known, true=cell)])
-    return cell
+    return brief(cell) if type_ == INTERVAL else cell
 
 
 def base(table: Table, alias: str = "t") -> exp.Table:
@@ -496,6 +515,8 @@ def steady(value: exp.Expr, type_: Type) -> exp.Expr:
     """One representation for values that the engine takes for equal: else it would show which row came first."""
     if type_.kind == "LIST":
         raise Refused("list_not_supported", "lists are not compared with each other", "Unnest them, or use len(list).")
+    if type_ == INTERVAL:  # 30 days are a month
+        return level(value)
     if type_ != DOUBLE:
         return value
     nan = exp.Anonymous(this="isnan", expressions=[value.copy()])
@@ -546,6 +567,9 @@ def measure(
         if facts.type.kind in ("OTHER", "NULL"):
             raise mismatch(function, [facts])
         return Measure(function, argument, False, where, kept(facts), order)
+    if facts.type == INTERVAL:
+        hint = f"Write to_seconds({function}(epoch(x)))."
+        raise Refused("type_mismatch", f"{function} of one person does not apply to INTERVAL", hint)
     if not facts.type.numeric:
         raise mismatch(function, [facts])
     if facts.range is None:
@@ -608,7 +632,9 @@ def measured(measure: Measure, every: dict[str, Type]) -> exp.Expr:
     if argument is None:
         return exp.Count(this=exp.Star() if measure.filter is None else chosen(exp.Literal.number(1), measure.filter))
     type_ = argument.facts.type
-    value = steady(total(argument), type_) if type_.kind != "LIST" else total(argument)
+    value = total(argument)
+    if type_.kind != "LIST" and not (type_ == INTERVAL and measure.function in ("first", "last")):
+        value = steady(value, type_)
     match measure.function:
         case "first" | "last":
             terms = [*ordered(measure.order), *ties(every)]
@@ -755,9 +781,10 @@ def ordered(order: Order) -> list[exp.Expr]:
 
 
 def ties(every: dict[str, Type]) -> list[exp.Expr]:
-    """All columns: rows that are still equal are equal in everything. The text of a double tells 0.0 from -0.0, which compare
-    as equal."""
-    cells = (written(name(c), VARCHAR) if DOUBLE in (t, t.element) else name(c) for c, t in every.items())
+    """All columns: rows that are still equal are equal in everything. The text of a double tells 0.0 from -0.0, and that of an
+    interval a month from 30 days, which compare as equal."""
+    loose = {DOUBLE, DOUBLE.list, INTERVAL}
+    cells = (written(name(c), VARCHAR) if t in loose else name(c) for c, t in every.items())
     return [exp.Ordered(this=cell, desc=False, nulls_first=False) for cell in cells]
 
 

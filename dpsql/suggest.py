@@ -132,6 +132,8 @@ def column_line(name: str, type_: Type) -> str:
             return note(f'# {word(name)} = {{ in = ["A", "B"] }}', "DECIDE the values, to group by them (VARCHAR)")
         case "DATE" | "TIMESTAMP":
             return note(f"# {word(name)} = {{ between = [2000-01-01, 2030-12-31] }}", f"DECIDE ({type_.sql})")
+        case "INTERVAL":
+            return note(f'# {word(name)} = {{ between = ["0 hours", "2 days"] }}', "DECIDE, to average it (INTERVAL)")
         case "BOOLEAN":
             return f"# {word(name)} can be grouped by as it is (BOOLEAN)"
         case "LIST":

@@ -26,6 +26,15 @@ TIMES = [
     *[datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), *FAR],
     *["290309-12-22 (BC) 00:00:00", "294247-01-10 04:00:54.775806"],
 ]
+INTERVALS = [
+    *[None, "0 days", "1 month", "30 days", "29 days 24:00:00", "1 month -30 days", "-3 hours", "90 minutes"],
+    *[
+        "2147483647 months",
+        "-2147483648 days",
+        "9223372036854775807 microseconds",
+        "2147483647 months -2147483648 days",
+    ],
+]
 TEXTS = ["", "de", "DE ", "xx", "12", "-7.5", "2020-02-29", "e\u0301", "%_", "x" * 3000]
 INTEGERS = {"SMALLINT": 2**15, "INTEGER": 2**31, "BIGINT": 2**63}
 BUDGET = {"epsilon": 1e15, "delta": 1e-6, "accounting": "gdp"}
@@ -37,6 +46,7 @@ def odd(column: str) -> list[Any]:
         "VARCHAR": TEXTS,
         "DATE": DATES,
         "TIMESTAMP": TIMES,
+        "INTERVAL": INTERVALS,
         "DOUBLE": NUMBERS,
         "BOOLEAN": [True],
     }

@@ -11,7 +11,7 @@ from database import Database, Rows, shaken
 
 TABLES = {
     "event": "id BIGINT NOT NULL, person VARCHAR, ts TIMESTAMP, kind VARCHAR NOT NULL, session INTEGER, payload VARCHAR, duration DOUBLE, "
-    "ok BOOLEAN",
+    "ok BOOLEAN, waited INTERVAL, spent INTERVAL NOT NULL",
     "kind": "name VARCHAR, category VARCHAR, weight DOUBLE, billable BOOLEAN, level INTEGER",
 }
 PUBLIC: Rows = {
@@ -21,12 +21,25 @@ PUBLIC: Rows = {
     ]
 }
 POLICY: dict[str, Any] = {
-    "event": {"person": "person", "columns": {"duration": {"between": [0, 600]}}},
+    "event": {
+        "person": "person",
+        "columns": {"duration": {"between": [0, 600]}, "spent": {"between": ["0 seconds", "2 hours"]}},
+    },
     "kind": {"public": True, "key": ["name"]},
 }
 PAYLOADS = [
     *[None, "", "page=/home;ref=google", "page=/item/7;price=19.90", "page=/cart;n=3", "code=500;msg=Server Error"],
     *["page=/home;ref=mail", "price=5;voucher=SUMMER", "user@example.org"],
+]
+WAITED = [
+    None,
+    "1 month",
+    "30 days",
+    "29 days 24:00:00",
+    "-3 hours",
+    "90 minutes",
+    "1 day 02:30:00",
+    "14 months -3 days",
 ]
 
 
@@ -35,7 +48,7 @@ def clean(persons: int = 45, seed: int = 1, same: int = 3) -> Rows:
     r = random.Random(seed)
     events = []
     for p in range(persons):
-        three = random.Random(p // same)
+        three, pause = random.Random(p // same), random.Random(1000 + p // same)
         when = datetime.datetime(2024, 1, 1, 9)
         for i in range(2 + p // same % 6):
             when += three.choice(
@@ -43,9 +56,9 @@ def clean(persons: int = 45, seed: int = 1, same: int = 3) -> Rows:
             )
             kind = "view" if i == 0 else three.choice(["view", "click", "cart", "buy", "error", "idle"])
             payload, ok = three.choice(PAYLOADS), three.choice([None, True, False])
-            events.append(
-                (100 * p + i, f"p{p:02}", when, kind, i // 3, payload, r.choice([None, r.uniform(0, 600)]), ok)
-            )
+            waited, spent = pause.choice(WAITED), pause.choice(["0 days", "01:30:00", "00:20:00", "2 hours"])
+            duration = r.choice([None, r.uniform(0, 600)])
+            events.append((100 * p + i, f"p{p:02}", when, kind, i // 3, payload, duration, ok, waited, spent))
     return {"event": events}
 
 

@@ -88,7 +88,7 @@ def test_trusted_base_is_small() -> None:
 
     The Rust of all mechanisms is two afternoons: some 1,700 lines of code, and 650 that say what each needs and gives and
     why. What a query runs today (noise, choice) is half of it; no file needs another mechanism's to be understood.
-    The table has a cap of its own: some 210 rows, each with its types, its range and its total form, to be read one by one.
+    The table has a cap of its own: some 235 rows, each with its types, its range and its total form, to be read one by one.
     It holds every function that can be made total (test_names), and grows by 5 lines for each of the last ninety.
     """
     names = "compile algebra relations passes/track passes/bound passes/climb passes/measure passes/single passes/native passes/limit passes/allot mechanisms/laplace mechanisms/gaussian accountant release prepare ledger"
@@ -102,7 +102,7 @@ def test_trusted_base_is_small() -> None:
         len(path.read_text().split("#[cfg(test)]\nmod tests")[0].splitlines())
         for path in (ROOT / "rust" / "limit").rglob("*.rs")
     )
-    assert python < 4_240 and table < 2_450 and rust < 2_650 and limits < 2_450
+    assert python < 4_360 and table < 2_740 and rust < 2_650 and limits < 2_450
 
 
 def test_readme_commands() -> None:

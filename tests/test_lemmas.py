@@ -161,6 +161,7 @@ def released(table: Table, unique: str, name: str) -> Table:
     texts = [cell for cell in cells if isinstance(cell, str)]
     kinds: dict[str, list[Any]] = {"VARCHAR": texts, "BOOLEAN": [True, False], "DATE": ["2020-01-01"]}
     kinds["TIMESTAMP"] = kinds["DATE"]
+    kinds["INTERVAL"] = ["30 days", "-3 hours", "2147483647 months"]
     word = f"released {zlib.crc32(unique.encode())}"
     columns = ", ".join(f'"{column.name}" {column.type.sql}' for column in table.columns.values())
     engine().execute(f'CREATE OR REPLACE TEMP TABLE "{word}" ({columns})')

@@ -29,10 +29,6 @@ SIGNS = {
     "@>": "list_has_all",
     "<@": "list_has_all",
     **{f"IS {word}DISTINCT FROM": f"IS {word}DISTINCT FROM" for word in ("", "NOT ")},
-    **{
-        f"to_{unit}s": "+ INTERVAL"
-        for unit in ("week", "day", "hour", "minute", "second", "millisecond", "microsecond")
-    },
     "if": "CASE",
     "__between": "BETWEEN",
     "__cast": "CAST",
@@ -103,9 +99,9 @@ REFUSED = {
         enum_range enum_range_boundary from_base64 from_binary from_hex get_bit hive_partition_component icu_sort_key
         make_type md5_number md5_number_lower md5_number_upper octet_length replace_type set_bit to_base64 unbin unhex
         uuid_extract_timestamp uuid_extract_version""",
-    "intervals of months that are not constants, times of day, time zones and nanoseconds": """
-        age make_time make_timestamp_ns make_timestamptz normalized_interval timetz_byte_comparable timezone
-        timezone_hour timezone_minute to_centuries to_decades to_millennia to_months to_quarters to_timestamp to_years""",
+    "times of day, time zones and nanoseconds": """
+        make_time make_timestamp_ns make_timestamptz timetz_byte_comparable timezone timezone_hour timezone_minute
+        to_timestamp""",
     "geometry": """
         st_asbinary st_asgeojson st_astext st_aswkb st_aswkt st_crs st_geomfromgeojson st_geomfromwkb
         st_intersects_extent st_setcrs vertex_extract""",

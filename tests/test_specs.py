@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 from functools import cache
@@ -86,6 +87,8 @@ def test_answer(one: spec.Spec) -> None:
 
 
 def close(cell: Any, value: Any) -> bool:
+    if isinstance(value, datetime.timedelta) and isinstance(cell, datetime.timedelta):
+        cell, value = cell.total_seconds(), value.total_seconds()
     if isinstance(value, bool) or (not isinstance(value, int | float) and not hasattr(value, "as_tuple")):
         return bool(cell == value)
     return isinstance(cell, type(value)) and math.isclose(cell, value, rel_tol=1e-3, abs_tol=1e-6)

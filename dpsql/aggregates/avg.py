@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.algebra import Expr
-from dpsql.catalog import BOOLEAN, DOUBLE
+from dpsql.catalog import BOOLEAN, DOUBLE, INTERVAL
 from dpsql.errors import Refused
 from dpsql.functions import Facts, mismatch
 from dpsql.plan import Measures, Ratio, Rule
@@ -13,6 +13,8 @@ def facts(arguments: tuple[Expr, ...]) -> Facts:
     (of,) = (argument.facts for argument in arguments)
     if of.type == BOOLEAN:
         raise Refused("type_mismatch", "avg does not apply to BOOLEAN", "Write avg(x::INT).")
+    if of.type == INTERVAL:
+        return Facts(INTERVAL)
     if not of.type.numeric:
         raise mismatch("avg", [of])
     return Facts(DOUBLE)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dpsql.algebra import Expr
-from dpsql.catalog import BOOLEAN, DOUBLE, HUGEINT, Type
+from dpsql.catalog import BOOLEAN, DOUBLE, HUGEINT, INTERVAL, Type
+from dpsql.errors import Refused
 from dpsql.functions import Facts, mismatch
 from dpsql.plan import Linear, Measures, Rule
 
 
 def facts(arguments: tuple[Expr, ...]) -> Facts:
     (of,) = (argument.facts for argument in arguments)
+    if of.type == INTERVAL:  # nor does the engine's
+        raise Refused("type_mismatch", "sum does not apply to INTERVAL", "Write to_seconds(sum(epoch(x))).")
     if not of.type.numeric and of.type != BOOLEAN:
         raise mismatch("sum", [of])
     exact = {"INTEGER": HUGEINT, "BOOLEAN": HUGEINT, "DECIMAL": Type(f"DECIMAL(38,{of.type.scale})")}

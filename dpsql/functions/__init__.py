@@ -13,7 +13,8 @@ Proof:   integers and decimals: the engine may reassociate and move constants ac
          functions: NaN and infinity come out. Elsewhere it is the argument that is guarded and not the operation, which
          therefore may be moved anywhere (the engine computes common subexpressions outside of COALESCE and TRY): a zero
          divisor is NULL before the division sees it, and so is a date outside of the years 1 to 9999; what is added to
-         dates is bounded, so nothing leaves the engine's range. Casts that may not fit are TRY_CAST, which makes a NULL
+         dates is bounded, so nothing leaves the engine's range. Intervals are NULL where they are read, unless they are brief, and
+         have sizes that add up (see `intervals`). Casts that may not fit are TRY_CAST, which makes a NULL
          of a cell without going over its vector again. Patterns, units, types, formats and lengths are constants,
          checked here. Texts grow by a bounded factor, constants in them are short, and functions that take more than
          linear time see short texts only: others are NULL before they get there. A macro of the engine that has an
@@ -29,13 +30,14 @@ from __future__ import annotations
 from dpsql.functions.casts import CASTS
 from dpsql.functions.dates import DATES, PARTS, since
 from dpsql.functions.facts import Facts, Function, Range, again, cast, holds, mismatch, paren, to_type
+from dpsql.functions.intervals import INTERVALS, brief, level, some
 from dpsql.functions.lists import LISTS, element
 from dpsql.functions.logic import LOGIC
 from dpsql.functions.numbers import NUMBERS
 from dpsql.functions.text import TEXT
 
 FUNCTIONS: dict[str, Function] = {
-    function.name: function for function in (*NUMBERS, *LOGIC, *TEXT, *DATES, *CASTS, *LISTS)
+    function.name: function for function in (*NUMBERS, *LOGIC, *TEXT, *DATES, *INTERVALS, *CASTS, *LISTS)
 }
 # What an analyst may call by name, and under which other names.
 NAMES: dict[str, Function] = {
@@ -53,11 +55,14 @@ __all__ = [
     "Function",
     "Range",
     "again",
+    "brief",
     "cast",
     "element",
     "holds",
+    "level",
     "mismatch",
     "paren",
     "since",
+    "some",
     "to_type",
 ]

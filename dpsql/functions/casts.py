@@ -9,16 +9,18 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.catalog import BOOLEAN, DOUBLE, LARGEST, Type
+from dpsql.catalog import BOOLEAN, DAY, DOUBLE, INTERVAL, LARGEST, Type
 from dpsql.errors import Refused
-from dpsql.functions.dates import DAY, seen, window
+from dpsql.functions.dates import seen, window
 from dpsql.functions.facts import Facts, Function, Range, Sides, again, holds, invoke, to_type, when
+from dpsql.functions.intervals import brief, some
 from dpsql.functions.numbers import rounded
 
 # The kinds from which there is a way to each kind. All others are refused.
 NUMBER = ("BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "VARCHAR")
 MOMENT = ("VARCHAR", "DATE", "TIMESTAMP")
-WAYS = dict.fromkeys(NUMBER[:4], NUMBER) | {"DATE": MOMENT, "TIMESTAMP": MOMENT, "VARCHAR": (*NUMBER[:4], *MOMENT)}
+WAYS = dict.fromkeys(NUMBER[:4], NUMBER) | {"DATE": MOMENT, "TIMESTAMP": MOMENT, "INTERVAL": ("VARCHAR", "INTERVAL")}
+WAYS["VARCHAR"] = (*NUMBER[:4], *MOMENT, "INTERVAL")
 
 
 def target_of(arguments: Sequence[Facts]) -> Type:
@@ -30,7 +32,7 @@ def target_of(arguments: Sequence[Facts]) -> Type:
         raise Refused(
             "type_mismatch",
             f"there is no CAST from {source.sql} to {target.sql}",
-            "Cast between numbers, texts, BOOLEAN, DATE and TIMESTAMP.",
+            "Cast between numbers, texts, BOOLEAN, DATE and TIMESTAMP; of an INTERVAL take epoch(x).",
         )
     return target
 
@@ -70,6 +72,8 @@ def cast_facts(arguments: Sequence[Facts]) -> Facts:
     a, target = arguments[0], target_of(arguments)
     if target == a.type:
         return replace(a, constant=None)
+    if target == INTERVAL:
+        return some()
     nullable = a.nullable or not fits(a, target)
     if target.kind in ("BOOLEAN", "VARCHAR") or (a.type.kind == "VARCHAR" and not target.numeric):
         return Facts(target, nullable)
@@ -92,6 +96,8 @@ def cast_total(sides: Sides, arguments: Sequence[Facts], _: Facts) -> exp.Expr:
     value = sides[0]
     if target == a.type:
         return value
+    if target == INTERVAL:
+        return brief(to_type(value, target.sql, exp.TryCast))
     if a.type.kind in ("DATE", "TIMESTAMP") and target.kind != "VARCHAR":
         return to_type(window(value, a), target.sql)
     if a.type == DOUBLE and a.range is not None and target.kind in ("INTEGER", "DECIMAL"):

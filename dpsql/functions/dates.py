@@ -13,13 +13,28 @@ from typing import Any
 
 from sqlglot import exp
 
-from dpsql.catalog import BIGINT, DATE, DOUBLE, TIMESTAMP, VARCHAR, Type
+from dpsql.catalog import (
+    BIGINT,
+    DATE,
+    DAY,
+    DOUBLE,
+    INTERVAL,
+    MOST_DAYS,
+    MOST_MONTHS,
+    TIMESTAMP,
+    UNITS,
+    VARCHAR,
+    Interval,
+    Type,
+)
+from dpsql.functions import intervals
 from dpsql.functions.facts import (
     Facts,
     Function,
     Sides,
     again,
     any_null,
+    between,
     binary,
     cast,
     constant_needed,
@@ -36,8 +51,6 @@ from dpsql.functions.numbers import integers
 from dpsql.functions.text import constant_text, grown
 
 EPOCH = datetime.datetime(1970, 1, 1)
-DAY = 86_400_000_000
-MOST_DAYS = 4_000_000  # that may be added to a date: more than there are from year 1 to 9999
 
 
 def since(value: datetime.date) -> Fraction:
@@ -69,6 +82,11 @@ def seen(value: Facts) -> Facts:
     return replace(value, nullable=True, range=(low, max(low, high)), size=None)
 
 
+def inner(side: exp.Expr, value: Facts) -> exp.Expr:
+    """What a function sees of a date or an interval: these are brief enough as they are."""
+    return side if value.type == INTERVAL else window(side, value)
+
+
 def window(side: exp.Expr, value: Facts) -> exp.Expr:
     if not outside(value):
         return side
@@ -93,18 +111,6 @@ def moments(value: Facts) -> tuple[datetime.datetime, datetime.datetime]:
 
 # --- units and parts --------------------------------------------------------------------------------------------------
 
-UNITS: dict[str, tuple[str, int]] = {  # months, days or microseconds
-    "year": ("months", 12),
-    "quarter": ("months", 3),
-    "month": ("months", 1),
-    "week": ("days", 7),
-    "day": ("days", 1),
-    "hour": ("microseconds", 3_600_000_000),
-    "minute": ("microseconds", 60_000_000),
-    "second": ("microseconds", 1_000_000),
-    "millisecond": ("microseconds", 1_000),
-    "microsecond": ("microseconds", 1),
-}
 PARTS: dict[str, tuple[int, int]] = {
     "quarter": (1, 4),
     "month": (1, 12),
@@ -168,7 +174,10 @@ def step(kind: str, length: int) -> datetime.timedelta:
 
 
 def trunc_facts(arguments: Sequence[Facts]) -> Facts:
-    unit, (a,) = unit_of("date_trunc", arguments[0]), dated("date_trunc", arguments, 1)
+    unit = unit_of("date_trunc", arguments[0])
+    if arguments[1].type == INTERVAL:
+        return intervals.cut(arguments[1])
+    (a,) = dated("date_trunc", arguments, 1)
     low, high = (since(start(unit, end)) for end in moments(a))
     return Facts(TIMESTAMP, a.nullable, (low, high), a.declared)
 
@@ -198,12 +207,14 @@ def complete_facts(arguments: Sequence[Facts]) -> Facts:
 def by_unit(name: str, arity: int, facts: Callable[[Sequence[Facts]], Facts], alias: str) -> Function:
     def total(sides: Sides, arguments: Sequence[Facts], _: Facts) -> exp.Expr:
         unit = exp.Literal.string(unit_of(name, arguments[0]))
-        return invoke(name, unit, *map(window, sides[1:], arguments[1:]))
+        return invoke(name, unit, *map(inner, sides[1:], arguments[1:]))
 
     return named(name, (arity, arity), facts, total, alias)
 
 
 def part_facts(name: str, arguments: Sequence[Facts]) -> Facts:
+    if arguments[0].type == INTERVAL:
+        return intervals.part_facts(name, arguments[0])
     (a,) = dated(name, arguments)
     if name in GROWING:
         first, last = (Fraction(GROWING[name](end)) for end in moments(a))
@@ -216,13 +227,17 @@ def part_facts(name: str, arguments: Sequence[Facts]) -> Facts:
 
 def part(name: str) -> Function:
     aliases = (other for other, known in ALIASES.items() if known == name)
-    return named(
-        name, (1, 1), lambda a: part_facts(name, a), lambda s, a, _: invoke(name, window(s[0], a[0])), *aliases
-    )
+    return named(name, (1, 1), lambda a: part_facts(name, a), lambda s, a, _: taken(name, s[0], a[0]), *aliases)
+
+
+def taken(name: str, side: exp.Expr, a: Facts) -> exp.Expr:
+    return intervals.part(name, side) if a.type == INTERVAL else invoke(name, window(side, a))
 
 
 def nano_facts(arguments: Sequence[Facts]) -> Facts:
     found = part_facts("epoch_ns", arguments)
+    if arguments[0].type == INTERVAL:
+        return found
     assert found.range is not None
     low, high = (1000 * since(end) for end in NANO)
     range_ = max(low, min(found.range[0], high)), min(high, max(found.range[1], low))
@@ -230,6 +245,8 @@ def nano_facts(arguments: Sequence[Facts]) -> Facts:
 
 
 def nano(sides: Sides, arguments: Sequence[Facts], _: Facts) -> exp.Expr:
+    if arguments[0].type == INTERVAL:
+        return intervals.part("epoch_ns", sides[0])
     ends = (end.date() if arguments[0].type == DATE else end for end in NANO)
     low, high = (to_type(exp.Literal.string(str(end)), arguments[0].type.sql) for end in ends)
     return invoke("epoch_ns", guarded(sides[0], low, high))
@@ -286,38 +303,50 @@ def difference_facts(arguments: Sequence[Facts]) -> Facts:
     return Facts(BIGINT, any_null((a, b)), range_, a.declared and b.declared, a.bulk + b.bulk)
 
 
-def interval(argument: Facts) -> tuple[int, str]:
-    """A constant interval, such as '3 month': an amount of months, days or microseconds."""
-    # As `lower` writes it and the engine reads it: it would raise on a + or on digits of other scripts, and only when a
-    # row arrives.
-    found = re.fullmatch(r"(-?[0-9]{1,18}) ([a-z]+)", str(argument.constant))
-    unit = SYNONYMS.get(found[2], found[2]) if found else ""
-    if not found or unit not in UNITS:
-        raise constant_needed("INTERVAL", "a whole number and one unit", "Write INTERVAL 3 MONTH.")
-    kind, length = UNITS[unit]
-    amount = int(found[1]) * length
-    if abs(amount) > {"months": 120_000, "days": MOST_DAYS, "microseconds": MOST_DAYS * DAY}[kind]:
-        raise constant_needed("INTERVAL", "at most 10,000 years", "Write a shorter one.")
-    return amount, kind
+def passed_facts(arguments: Sequence[Facts]) -> Facts:
+    """TIMESTAMP - TIMESTAMP: days, and a time with the same sign."""
+    a, b = dated("-", arguments)
+    if a.type != TIMESTAMP or b.type != TIMESTAMP:
+        raise mismatch("-", arguments)
+    assert a.range is not None and b.range is not None
+    return intervals.some(
+        any_null((a, b)), (a.range[0] - b.range[1], a.range[1] - b.range[0]), a.declared and b.declared
+    )
+
+
+def age_facts(arguments: Sequence[Facts]) -> Facts:
+    """Fewer than 10,000 years, 31 days, and a time."""
+    a, b = dated("age", arguments)
+    return intervals.some(any_null((a, b)))
 
 
 def move(name: str, node: type[exp.Binary], sign: int, *called: Any) -> Function:
-    """DATE and TIMESTAMP plus or minus a constant interval, which gives a TIMESTAMP."""
+    """DATE and TIMESTAMP plus or minus an interval, which gives a TIMESTAMP."""
 
     def facts(arguments: Sequence[Facts]) -> Facts:
-        (a,) = dated(name[0], arguments[:1])
-        amount, kind = interval(arguments[1])
+        (a,), length = dated(name[0], arguments[:1]), arguments[1]
+        if length.type != INTERVAL:
+            raise mismatch(name[0], arguments)
+        if length.range is None:  # above the noise
+            return Facts(TIMESTAMP)
         # A number of months is 30.436875 days each, five days more or less.
-        days, slack = (amount * Fraction(146_097, 4_800), 5 * DAY) if kind == "months" else (Fraction(amount), 0)
-        moved = sign * days * (1 if kind == "microseconds" else DAY)
+        each, slack, fixed = Fraction(146_097, 4_800) * DAY, Fraction(5 * DAY), length.constant
+        if isinstance(fixed, Interval):
+            ends = [sign * (fixed.months * each + fixed.days * DAY + fixed.microseconds)] * 2
+            slack = slack if fixed.months else Fraction(0)
+        else:
+            slack += length.stretch * MOST_MONTHS * (each - 30 * DAY)
+            ends = sorted(sign * end for end in length.range)
         assert a.range is not None
-        low, high = (end * (DAY if a.type == DATE else 1) + moved for end in a.range)
-        return Facts(TIMESTAMP, a.nullable, (low - slack, high + slack), a.declared)
+        low, high = (end * (DAY if a.type == DATE else 1) for end in a.range)
+        return Facts(
+            TIMESTAMP,
+            a.nullable or length.nullable,
+            (low + ends[0] - slack, high + ends[1] + slack),
+            a.declared and length.declared,
+        )
 
-    def plain(sides: Sides) -> exp.Expr:
-        return binary(node)((sides[0], to_type(sides[1], "INTERVAL")))
-
-    return Function(name, facts, lambda s, a, _: plain((window(s[0], a[0]), s[1])), plain, *called)
+    return Function(name, facts, lambda s, a, _: binary(node)((window(s[0], a[0]), s[1])), binary(node), *called)
 
 
 # --- texts, and dates made of numbers ---------------------------------------------------------------------------------
@@ -382,7 +411,7 @@ def counted(name: str, kind: Type, unit: int, most: str) -> Function:
         return -(-low // unit), high // unit
 
     def facts(arguments: Sequence[Facts]) -> Facts:
-        if name == "epoch_ms" and arguments[0].type in (DATE, TIMESTAMP):
+        if name == "epoch_ms" and arguments[0].type in (DATE, TIMESTAMP, INTERVAL):
             return part_facts(name, arguments)
         integers(name, arguments, BIGINT if len(arguments) > 1 else Type(most))
         if len(arguments) == 3 or arguments[0].range is None:
@@ -395,15 +424,10 @@ def counted(name: str, kind: Type, unit: int, most: str) -> Function:
         if len(sides) == 3:
             return make_date_total(sides, arguments)
         if result.type == BIGINT:
-            return invoke(name, window(sides[0], arguments[0]))
+            return taken(name, sides[0], arguments[0])
         return invoke(name, cast(between(sides[0], *ends()), arguments[0].type, Type(most)))
 
     return named(name, (1, 1), facts, total)
-
-
-def between(side: exp.Expr, low: int, high: int) -> exp.Expr:
-    """A whole number within these ends, else NULL."""
-    return guarded(side, *(to_type(exp.Literal.string(str(end)), "BIGINT") for end in (low, high)))
 
 
 def make_date_total(sides: Sides, arguments: Sequence[Facts]) -> exp.Expr:
@@ -422,12 +446,11 @@ def make_date_total(sides: Sides, arguments: Sequence[Facts]) -> exp.Expr:
 
 def bucket(arguments: Sequence[Facts]) -> Facts:
     """The beginning of a bucket is at most its width before."""
-    (amount, kind), (a,) = interval(arguments[0]), dated("time_bucket", arguments, 1)
-    if amount <= 0:
-        raise constant_needed("time_bucket", "an interval above zero", "Write INTERVAL 1 MONTH.")
-    width = Fraction(amount * {"months": 31 * DAY, "days": DAY, "microseconds": 1}[kind])
+    width, (a,) = intervals.constant_of("time_bucket", arguments[0]), dated("time_bucket", arguments, 1)
+    if width.length <= 0 or (width.months and (width.days or width.microseconds)):
+        raise constant_needed("time_bucket", "months, or days and time, above zero", "Write INTERVAL 1 MONTH.")
     assert a.range is not None
-    low = a.range[0] - math.ceil(width / (DAY if a.type == DATE else 1))
+    low = a.range[0] - math.ceil((width.length + width.months * DAY) / (DAY if a.type == DATE else 1))
     return Facts(a.type, a.nullable, (low, a.range[1]), a.declared)
 
 
@@ -438,7 +461,7 @@ DATES = (
         "date_part",
         (2, 2),
         lambda a: part_facts(named_part(a[0]), a[1:]),
-        lambda s, a, _: invoke(named_part(a[0]), window(s[1], a[1])),
+        lambda s, a, _: taken(named_part(a[0]), s[1], a[1]),
         "datepart",
     ),
     by_unit("date_trunc", 2, trunc_facts, "datetrunc"),
@@ -454,16 +477,12 @@ DATES = (
     counted("make_timestamp", TIMESTAMP, 1, "BIGINT"),
     counted("make_timestamp_ms", TIMESTAMP, 1000, "BIGINT"),
     counted("epoch_ms", TIMESTAMP, 1000, "BIGINT"),
-    Function(
-        "time_bucket",
-        bucket,
-        lambda s, a, _: invoke("time_bucket", to_type(s[0], "INTERVAL"), window(s[1], a[1])),
-        lambda s: invoke("time_bucket", to_type(s[0], "INTERVAL"), s[1]),
-        range(2, 3),
-    ),
+    named("time_bucket", (2, 2), bucket, lambda s, a, _: invoke("time_bucket", s[0], window(s[1], a[1]))),
+    named("age", (2, 2), age_facts, lambda s, a, _: invoke("age", *map(window, s, a))),
     shift("DATE +", exp.Add, 1),
     shift("DATE -", exp.Sub, -1),
     Function("DATE - DATE", difference_facts, lambda s, a, _: binary(exp.Sub)([*map(window, s, a)]), binary(exp.Sub)),
+    Function("MOMENT - MOMENT", passed_facts, lambda s, a, _: binary(exp.Sub)([*map(window, s, a)]), binary(exp.Sub)),
     move("+ INTERVAL", exp.Add, 1, range(2, 3), ("date_add",)),
     move("- INTERVAL", exp.Sub, -1),
 )

@@ -9,7 +9,7 @@ from functools import cache, reduce
 
 from sqlglot import exp
 
-from dpsql.catalog import Type, Value
+from dpsql.catalog import INTERVAL, Type, Value
 from dpsql.errors import Refused
 
 Range = tuple[Fraction, Fraction]
@@ -17,17 +17,19 @@ Sides = Sequence[exp.Expr]
 LONGEST = 64  # how many times longer than the texts of its row a text may be
 UNIT = 256  # bytes that a text may have in any case
 LARGE = 400  # nodes of an expression that is written twice
+LENGTHS = 6  # the largest size of an interval
 
 
 @dataclass(frozen=True)
 class Facts:
     """What is known of every value of an expression.
 
-    `range` bounds it: numbers as they are, dates in days and timestamps in microseconds since 1970. For integers and
-    decimals there always is one and it is a proof; for dates, if there is one, it is a proof; for doubles it is a hint.
+    `range` bounds it: numbers as they are, dates in days and timestamps in microseconds since 1970, intervals in microseconds, a
+    month having 30 days. For integers and decimals there always is one and it is a proof; for dates and intervals, if there
+    is one, it is a proof; for doubles it is a hint.
     `declared` says that the range comes from the owner's declarations and constants, and so may set a clip; `ends` says
     it of each end where only one is. `size` is set for arithmetic (see the proof in `functions`), and for texts: then it
-    says how many times longer they may be than the longest text of the row, or than 256 bytes. `constant` is the value of a literal.
+    says how many times longer they may be than the longest text of the row, or than 256 bytes; for intervals see `intervals`. `constant` is the value of a literal.
     `copies` says as many lists of the row a list may be as long as.
     """
 
@@ -57,6 +59,11 @@ class Facts:
     @property
     def growth(self) -> Fraction:
         return self.size if self.size is not None else Fraction(1)
+
+    @property
+    def stretch(self) -> Fraction:
+        """The size of an interval: where it was not kept, the largest that there is."""
+        return self.size if self.size is not None else Fraction(LENGTHS)
 
 
 @dataclass(frozen=True)
@@ -89,11 +96,10 @@ def named(
 
 def mismatch(name: str, arguments: Sequence[Facts]) -> Refused:
     types = " and ".join(argument.type.sql for argument in arguments)
-    return Refused(
-        "type_mismatch",
-        f"{name} does not apply to {types}",
-        "Compare and combine values of one type; write dates as DATE '2024-01-31'.",
-    )
+    hint = "Compare and combine values of one type; write dates as DATE '2024-01-31'."
+    if any(argument.type == INTERVAL for argument in arguments):
+        hint = "Write intervals as INTERVAL '2 hours', or take epoch(x), which is a number of seconds."
+    return Refused("type_mismatch", f"{name} does not apply to {types}", hint)
 
 
 def overflow(name: str) -> Refused:
@@ -156,6 +162,11 @@ def again(expression: exp.Expr) -> exp.Expr:
 def guarded(expression: exp.Expr, low: exp.Expr, high: exp.Expr) -> exp.Expr:
     """The value within these ends, else NULL. What is computed from it never sees another value."""
     return when((exp.Between(this=expression, low=low, high=high), again(expression)))
+
+
+def between(side: exp.Expr, low: int, high: int) -> exp.Expr:
+    """A whole number within these ends, else NULL."""
+    return guarded(side, *(to_type(exp.Literal.string(str(end)), "BIGINT") for end in (low, high)))
 
 
 def plain_text(expression: exp.Expr) -> bool:

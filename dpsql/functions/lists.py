@@ -259,6 +259,8 @@ def glue(sides: Sides, _: Sequence[Facts], __: Facts) -> exp.Expr:
 
 def made(arguments: Sequence[Facts]) -> Facts:
     found = choice("a list", arguments, True)
+    if found.type.list.element is None:  # of intervals: what is equal would have several representations
+        raise mismatch("a list", arguments)
     for a in arguments:
         short(a)
     if found.type == VARCHAR:

@@ -10,7 +10,7 @@ from functools import reduce
 
 from sqlglot import exp
 
-from dpsql.catalog import BOOLEAN, DOUBLE, VARCHAR, Type
+from dpsql.catalog import BOOLEAN, DOUBLE, INTERVAL, VARCHAR, Type
 from dpsql.errors import Refused
 from dpsql.functions.facts import (
     Facts,
@@ -164,8 +164,8 @@ def choice(name: str, values: Sequence[Facts], nullable: bool) -> Facts:
         raise mismatch(name, values)
     type_ = common(name, known)
     ends = all(v.bounded[0] for v in known), all(v.bounded[1] for v in known)
-    size = None
-    if type_ != DOUBLE and any(v.size is not None for v in known):
+    size = max(v.stretch for v in known) if type_ == INTERVAL else None
+    if type_ not in (DOUBLE, INTERVAL) and any(v.size is not None for v in known):
         size = max(v.growth if type_ == VARCHAR else v.bulk for v in known if v.size is not None or v.range is not None)
     return Facts(type_, nullable, hull([v.range for v in known]), all(ends), size, ends=ends)
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from sqlglot import exp
 
-from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, VARCHAR, Type
+from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, INTERVAL, VARCHAR, Type
 from dpsql.errors import Refused
 from dpsql.functions.facts import (
     LONGEST,
@@ -252,7 +252,10 @@ def alike(name: str, result: Callable[[Sequence[Facts]], Facts], equal: bool, *a
 
 def hash_facts(arguments: Sequence[Facts]) -> Facts:
     """Of values in the types that the engine would give them: a sum of ours may be in a wider one."""
-    if any(a.type.kind in ("NULL", "OTHER", "LIST") or (a.size is not None and a.type != VARCHAR) for a in arguments):
+    if any(
+        a.type.kind in ("NULL", "OTHER", "LIST") or (a.size is not None and a.type not in (VARCHAR, INTERVAL))
+        for a in arguments
+    ):
         raise mismatch("hash", arguments)
     return Facts(Type("UBIGINT"), False, Type("UBIGINT").range)
 

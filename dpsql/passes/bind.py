@@ -13,13 +13,11 @@ from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.algebra import Literal, constant
-from dpsql.catalog import Type, encodable, fold
+from dpsql.catalog import MOST_DAYS, Interval, Type, encodable, fold
 from dpsql.errors import Refused
 from dpsql.passes.parse import MAX_BYTES
 
-ACCEPTED = (
-    "Pass an int or Decimal of at most 38 digits, a finite float, a str, a bool, a date, or a datetime without a zone."
-)
+ACCEPTED = "Pass an int or Decimal of at most 38 digits, a finite float, a str, a bool, a date, a timedelta, or a datetime without a zone."
 
 
 def bind(marks: Mapping[str, int], parameters: object) -> dict[str, Literal]:
@@ -83,6 +81,8 @@ def typed(name: str, value: Any, position: int) -> Literal:
             return constant(value)
         case datetime.date() if type(value) is datetime.date:
             return constant(value)
+        case datetime.timedelta() if type(value) is datetime.timedelta and abs(value.days) < MOST_DAYS:
+            return constant(lasting(value))
     raise Refused(
         "parameter_invalid",
         f"parameter ${name}, of type {type(value).__name__}, cannot be used as a constant",
@@ -106,6 +106,10 @@ def spelt(value: Any) -> exp.Expr:
         case datetime.date():
             kind = "TIMESTAMP" if isinstance(value, datetime.datetime) else "DATE"
             return exp.Cast(this=exp.Literal.string(str(value)), to=exp.DataType.build(kind, dialect="duckdb"))
+        case datetime.timedelta():
+            return spelt(lasting(value))
+        case Interval():
+            return exp.Cast(this=exp.Literal.string(value.text), to=exp.DataType.build("INTERVAL", dialect="duckdb"))
         case bool() | str():
             return exp.convert(value)
         case float():
@@ -117,6 +121,10 @@ def spelt(value: Any) -> exp.Expr:
             text = f"{value:f}" if isinstance(value, Decimal) else str(value)
     sign, digits = text.startswith("-"), exp.Literal.number(text.lstrip("-"))
     return exp.Paren(this=exp.Neg(this=digits)) if sign else digits
+
+
+def lasting(value: datetime.timedelta) -> Interval:
+    return Interval(0, value.days, value.seconds * 1_000_000 + value.microseconds)
 
 
 def decimal(value: Decimal) -> Literal | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +18,7 @@ SAMPLES: dict[str, Any] = {
     "BOOLEAN": True,
     "DATE": date(2000, 1, 1),
     "TIMESTAMP": datetime(2000, 1, 1),
+    "INTERVAL": timedelta(0),
     "DOUBLE": 1.5,
     "DECIMAL": Decimal("1.5"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from functools import reduce
 from typing import Any, NoReturn
@@ -14,11 +15,10 @@ from sqlglot import exp
 from dpsql import algebra
 from dpsql.aggregates import RULES
 from dpsql.algebra import Call, Expr, Free, Literal, call, constant
-from dpsql.catalog import BOOLEAN, Type, fold
+from dpsql.catalog import BOOLEAN, DAY, MOST_DAYS, UNITS, Interval, Type, Value, fold, read_interval
 from dpsql.errors import Refused
 from dpsql.functions import NAMES
-from dpsql.functions.dates import DAY, MOST_DAYS, SYNONYMS, UNITS
-from dpsql.functions.dates import interval as interval_of
+from dpsql.functions.dates import SYNONYMS
 from dpsql.passes.parse import describe, position
 
 OPERATORS: dict[type[exp.Expr], str] = {
@@ -43,14 +43,14 @@ OPERATORS: dict[type[exp.Expr], str] = {
     exp.NullSafeEQ: "IS NOT DISTINCT FROM",
     exp.NullSafeNEQ: "IS DISTINCT FROM",
 }
-LENGTHS = frozenset(f"to_{unit}s" for unit in UNITS)
+LENGTHS = frozenset(f"to_{unit}s" for unit, (kind, _) in UNITS.items() if kind != "months")
 # Aggregates of the engine over persons, which must not be mistaken for functions of released values.
 OVER_PERSONS = frozenset(
     "median mode quantile quantile_cont quantile_disc string_agg listagg group_concat list array_agg first last any_value "  # noqa: SIM905
     "arg_max arg_min max_by min_by histogram product entropy kurtosis skewness mad approx_count_distinct approx_quantile "
     "approx_top_k bit_and bit_or bit_xor favg fsum kahan_sum geomean ntile percent_rank cume_dist nth_value".split()
 )
-# Where a text stands beside a date or a timestamp it is one.
+# Where a text stands beside a date, a timestamp or an interval it is one.
 DATED = {
     "=",
     "!=",
@@ -153,6 +153,8 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
             return build("BETWEEN", [lower(part) for part in take(node, "this", "low", "high")], node)
         case exp.Cast():
             return converted(node, lower)
+        case exp.Anonymous(this="interval"):
+            return constant(length_of(interval(node) or "", node))
         case exp.Anonymous():
             return called(node, lower)
         case exp.Count() | exp.Sum() | exp.Avg():
@@ -183,12 +185,8 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
         case exp.DPipe():
             left, right, _ = take(node, "this", "expression", "safe")
             return build("||", [lower(left), lower(right)], node)
-        case exp.Add() | exp.Sub() if spanned(node.this) or spanned(node.expression):
-            return moved(node, lower)
-        case exp.LT() | exp.LTE() | exp.GT() | exp.GTE() | exp.EQ() | exp.NEQ() if interval(node.this) or interval(
-            node.expression
-        ):
-            return compared(node, lower)
+        case exp.Add() | exp.Sub() if (shifted := moved(node, lower)) is not None:
+            return shifted
         case exp.Null():
             refuse("not_supported", "NULL as a value is not supported", "Write x IS NULL.", node)
         case exp.Div():
@@ -220,6 +218,18 @@ def build(function: str, arguments: list[Expr], node: exp.Expr) -> Call:
             function, arguments = "DATE +", arguments[::-1]
         case "-", ["DATE", "DATE"]:
             function = "DATE - DATE"
+        case "-", ["DATE" | "TIMESTAMP", "DATE" | "TIMESTAMP"]:
+            function, arguments = "MOMENT - MOMENT", dated(arguments, node)
+        case (("+" | "-"), ["DATE" | "TIMESTAMP", "INTERVAL"]):
+            function = f"{function} INTERVAL"
+        case "+", ["INTERVAL", "DATE" | "TIMESTAMP"]:
+            function, arguments = "+ INTERVAL", arguments[::-1]
+        case (("+" | "-"), ["INTERVAL", "INTERVAL"]) | (("*" | "/"), ["INTERVAL", *_]):
+            function = f"INTERVAL {function}"
+        case "*", [_, "INTERVAL"]:
+            function, arguments = "INTERVAL *", arguments[::-1]
+        case "negate", ["INTERVAL"]:
+            function = "- INTERVAL x"
         case "||", ["LIST", "LIST"]:
             function = "LIST ||"
         case (("list_extract" | "list_slice"), ["VARCHAR", *_]):
@@ -233,7 +243,7 @@ def build(function: str, arguments: list[Expr], node: exp.Expr) -> Call:
 
 
 def dated(arguments: list[Expr], node: exp.Expr) -> list[Expr]:
-    """Texts that are compared with a date or a timestamp are read as one, here and not by the engine."""
+    """Texts that are compared with a date, a timestamp or an interval are read as one, here and not by the engine."""
     kinds = {argument.facts.type.kind for argument in arguments}
     result: list[Expr] = []
     for argument in arguments:
@@ -242,6 +252,8 @@ def dated(arguments: list[Expr], node: exp.Expr) -> list[Expr]:
                 result.append(constant(read_timestamp(text, node)))
             case Literal(str(text), _) if "DATE" in kinds:
                 result.append(constant(read_date(text, node)))
+            case Literal(str(text), _) if "INTERVAL" in kinds:
+                result.append(constant(length_of(text, node)))
             case Literal(datetime.date() as day, _) if "TIMESTAMP" in kinds and not isinstance(day, datetime.datetime):
                 result.append(constant(datetime.datetime(day.year, day.month, day.day)))
             case _ if argument.facts.type.kind == "DATE" and "TIMESTAMP" in kinds:  # as the engine does
@@ -295,14 +307,11 @@ def unknown(node: exp.Anonymous) -> NoReturn:
 
 def called(node: exp.Anonymous, lower: Any) -> Expr:
     """A function of the table, by one of its names."""
-    name, arguments = take(node, "this", "expressions")
+    arguments = take(node, "this", "expressions")[1]
     if fold(node.name) in RULES:
         misplaced(node)
     row = NAMES.get(fold(node.name))
     if row is None or row.arguments is None:
-        if name == "interval" or fold(node.name) in {"age", *LENGTHS}:
-            hint = "Write date_diff('day', a, b) for the days between, and date + INTERVAL 3 DAY."
-            refuse("not_supported", "an interval stands where there is no date", hint, node)
         unknown(node)
     if row.name == "make_timestamp" and len(arguments) == 6:
         return moment([lower(argument) for argument in arguments], node)
@@ -311,13 +320,10 @@ def called(node: exp.Anonymous, lower: Any) -> Expr:
         refuse("arguments_invalid", f"{describe(node)} takes {many} argument{'s' * (many != '1')}", "Count them.", node)
     if row.name in (*WITHIN, "epoch", "date_part") and (difference := passed(arguments[-1], lower)) is not None:
         unit = arguments[0].name.lower() if row.name == "date_part" else row.name
-        return part_of(SYNONYMS.get(unit, unit), difference, node)
-    # An interval is no value of its own, but these take one.
-    lengths = [interval(argument) if row.name in ("time_bucket", "+ INTERVAL") else None for argument in arguments]
-    lowered = [
-        value(a, lower) if length is None else constant(length) for a, length in zip(arguments, lengths, strict=True)
-    ]
-    return build(row.name, lowered, node)
+        unit = SYNONYMS.get(unit, unit)
+        if unit == "epoch" or unit in WITHIN:
+            return part_of(unit, difference, node)
+    return build(row.name, [value(argument, lower) for argument in arguments], node)
 
 
 def bracket(node: exp.Bracket, lower: Any) -> Expr:
@@ -397,15 +403,10 @@ def interval(node: exp.Expr | None) -> str | None:
         case exp.Cast() if (
             isinstance(node.args["to"], exp.DataType) and node.args["to"].this == exp.DataType.Type.INTERVAL
         ):
+            if not isinstance(node.this, exp.Literal) or not node.this.is_string or isinstance(node, exp.TryCast):
+                return None
             this, to, _ = take(node, "this", "to", "_type")
             take(to, "this", "nested")
-            if not isinstance(this, exp.Literal) or not this.is_string:
-                refuse(
-                    "not_supported",
-                    "an INTERVAL that is not constant is not supported",
-                    "Write INTERVAL 3 MONTH.",
-                    node,
-                )
             text = take(this, "this", "is_string")[0]
         case exp.Anonymous(this="interval"):
             _, parts = take(node, "this", "expressions")
@@ -417,81 +418,60 @@ def interval(node: exp.Expr | None) -> str | None:
     return f"{int(number_[1])} {number_[2]}" if number_ else text
 
 
+def length_of(text: str, node: exp.Expr) -> Interval:
+    found = read_interval(text)
+    if found is None:
+        hint = "Write INTERVAL 3 MONTH, or INTERVAL '1 day 02:30:00'."
+        refuse("constant_invalid", "INTERVAL needs whole numbers and their units", hint, node)
+    if not found.brief:
+        refuse("constant_invalid", "INTERVAL needs at most 10,000 years", "Write a shorter one.", node)
+    return found
+
+
 def written(node: exp.Expr) -> str:
     if isinstance(node, exp.Neg):
         return "-" + written(take(node, "this")[0])
     return str(take(node, "this", "is_string")[0])
 
 
-def moved(node: exp.Expr, lower: Any) -> Expr:
-    """A date or a timestamp plus or minus a constant interval."""
+def moved(node: exp.Expr, lower: Any) -> Expr | None:
+    """A date or a timestamp plus or minus a number of days, or less, by which its range moves; None for anything else."""
     left, right = take(node, "this", "expression")
-    length, sign = spanned(right), "+" if isinstance(node, exp.Add) else "-"
-    if length is None and sign == "+":
-        left, right, length = right, left, spanned(left)
-    if length is None or spanned(left) is not None:
-        refuse(
-            "not_supported",
-            "an interval is not supported here",
-            "Write a date or a timestamp + INTERVAL 3 MONTH.",
-            node,
-        )
-    if isinstance(length, str):
-        return build(f"{sign} INTERVAL", [lower(left), constant(length)], node)
+    sign = "+" if isinstance(node, exp.Add) else "-"
+    if spanned(right) is None and sign == "+":
+        left, right = right, left
+    if (length := spanned(right)) is None:
+        return None
+    amount, each = length
+    at, number_ = lower(left), lower(amount)
+    if at.facts.type.kind not in ("DATE", "TIMESTAMP") or number_.facts.type.kind != "INTEGER":
+        return None
     # As microseconds since 1970. What is cut off would lead out of the years 1 to 9999, where it is NULL.
-    amount, unit = length
-    kind, size = UNITS.get(SYNONYMS.get(unit, unit), ("", 0))
-    if not size or kind == "months":
-        refuse("not_supported", "a number of months that is not constant is not supported", "Add days.", node)
-    each = size * (DAY if kind == "days" else 1)
     most = constant(MOST_DAYS * DAY // each)
-    number_ = lower(amount)
-    if number_.facts.type.kind != "INTEGER":
-        refuse("type_mismatch", "the number of an INTERVAL has to be whole", "Write trunc(x)::INTEGER.", node)
     few = build("least", [build("greatest", [number_, build("negate", [most], node)], node), most], node)
     moved_ = build("*", [few, constant(each)], node)
-    return build("make_timestamp", [build(sign, [build("epoch_us", [lower(left)], node), moved_], node)], node)
+    return build("make_timestamp", [build(sign, [build("epoch_us", [at], node), moved_], node)], node)
 
 
-def spanned(node: exp.Expr | None) -> str | tuple[exp.Expr, str] | None:
-    """A constant interval, or a number and its unit: to_days(x), as which the parser also reads INTERVAL (x) DAY."""
+def spanned(node: exp.Expr | None) -> tuple[exp.Expr, int] | None:
+    """A number and its unit in microseconds: to_days(x), as which the parser also reads INTERVAL (x) DAY."""
     if isinstance(node, exp.Anonymous) and fold(node.name) in LENGTHS and len(node.expressions) == 1:
-        return take(node, "this", "expressions")[1][0], fold(node.name).removeprefix("to_")
-    return interval(node)
+        kind, size_ = UNITS[fold(node.name).removeprefix("to_").removesuffix("s")]
+        return take(node, "this", "expressions")[1][0], size_ * (DAY if kind == "days" else 1)
+    return None
 
 
 def passed(node: exp.Expr, lower: Any) -> Expr | None:
     """The microseconds between two timestamps that are subtracted; None for anything else."""
     while isinstance(node, exp.Paren):
         node = node.this
-    if not isinstance(node, exp.Sub) or spanned(node.this) or spanned(node.expression):
+    if not isinstance(node, exp.Sub):
         return None
     sides = [lower(side) for side in take(node, "this", "expression")]
     kinds = {side.facts.type.kind for side in sides}
     if "TIMESTAMP" not in kinds or not kinds <= {"DATE", "TIMESTAMP"}:
         return None
     return build("-", [build("epoch_us", [side], node) for side in sides], node)
-
-
-def compared(node: exp.Expr, lower: Any) -> Expr:
-    """ts - ts > INTERVAL 3 DAY: in microseconds, a month having 30 days as in the engine."""
-    sides = list[Expr]()
-    for side in take(node, "this", "expression"):
-        length = interval(side)
-        found = passed(side, lower) if length is None else constant(microseconds(length, node))
-        if found is None:
-            hint = "Compare the difference of two timestamps with it, or write date_diff('day', a, b) > 3."
-            refuse("not_supported", "an interval is not supported here", hint, node)
-        sides.append(found)
-    return build(OPERATORS[type(node)], sides, node)
-
-
-def microseconds(length: str, node: exp.Expr) -> int:
-    try:
-        amount, kind = interval_of(constant(length).facts)
-    except Refused as error:
-        raise Refused(error.code, error.message, error.hint, position(node)) from None
-    return amount * {"months": 30 * DAY, "days": DAY, "microseconds": 1}[kind]
 
 
 # Of the difference of two timestamps: what a unit is divided by, and what is taken off first.
@@ -503,9 +483,6 @@ def part_of(name: str, difference: Expr, node: exp.Expr) -> Expr:
     """epoch(ts - ts), and the days, hours, ... that it has."""
     if name == "epoch":
         return build("/", [difference, constant(1_000_000)], node)
-    if name not in WITHIN:
-        hint = "epoch, day, hour, minute and second are, and date_diff('month', a, b)."
-        refuse("not_supported", f"{name} of a difference of timestamps is not supported", hint, node)
     divisor, whole = WITHIN[name]
     rest = build("%", [difference, constant(whole)], node) if whole else difference
     return build("//", [rest, constant(divisor)], node) if divisor > 1 else rest
@@ -529,6 +506,7 @@ TYPES = {
     exp.DataType.Type.DATE: "DATE",
     exp.DataType.Type.TIMESTAMP: "TIMESTAMP",
     exp.DataType.Type.TIMESTAMPNTZ: "TIMESTAMP",
+    exp.DataType.Type.INTERVAL: "INTERVAL",
 }
 
 
@@ -557,14 +535,9 @@ def converted(node: exp.Cast, lower: Any) -> Expr:
     """CAST, TRY_CAST and ::, and with them DATE '...' and TIMESTAMP '...', which are read here."""
     this, to, _, _ = take(node, "this", "to", "_type", "safe")
     name = target(to, node)
-    if (
-        isinstance(this, exp.Literal)
-        and this.is_string
-        and name in ("DATE", "TIMESTAMP")
-        and not isinstance(node, exp.TryCast)
-    ):
+    if isinstance(this, exp.Literal) and this.is_string and name in READERS and not isinstance(node, exp.TryCast):
         text = take(this, "this", "is_string")[0]
-        return constant(read_date(text, node) if name == "DATE" else read_timestamp(text, node))
+        return constant(READERS[name](text, node))
     return build("TRY_CAST" if isinstance(node, exp.TryCast) else "CAST", [lower(this), constant(name)], node)
 
 
@@ -584,6 +557,13 @@ def read_timestamp(text: str, node: exp.Expr) -> datetime.datetime:
     except ValueError:
         pass
     refuse("literal_invalid", f"{text!r} is not a timestamp", "Write it as '2024-01-31 12:30:00'.", node)
+
+
+READERS: dict[str, Callable[[str, exp.Expr], Value]] = {
+    "DATE": read_date,
+    "TIMESTAMP": read_timestamp,
+    "INTERVAL": length_of,
+}
 
 
 def number(text: str, node: exp.Expr) -> Literal:

@@ -277,12 +277,13 @@ class Reader(DuckDBParser):
         index = self._index
         if not self._match(TokenType.INTERVAL):
             return None
+        start = self._prev.start
         amount: exp.Expr | None = None
         if self._match(TokenType.STRING):
             text = self._prev.text
             if not re.fullmatch(r"[+-]?\d+", text):
                 to = exp.DataType.build("INTERVAL", dialect="duckdb")
-                return self.expression(exp.Cast(this=exp.Literal.string(text), to=to))
+                return placed(exp.Cast(this=exp.Literal.string(text), to=to), start)
             amount = exp.Literal.string(text)
         elif self._match(TokenType.NUMBER):
             amount = exp.Literal.number(self._prev.text)
@@ -301,7 +302,12 @@ class Reader(DuckDBParser):
         if not isinstance(amount.this if isinstance(amount, exp.Neg) else amount, exp.Literal):
             return self.expression(lasting(amount, self._prev.text.lower().removesuffix("s")))
         unit = exp.Literal.string(self._prev.text.lower())
-        return self.expression(exp.Anonymous(this="interval", expressions=[amount, unit]))
+        return placed(exp.Anonymous(this="interval", expressions=[amount, unit]), start)
+
+
+def placed(node: exp.Expr, start: int) -> exp.Expr:
+    node.meta["start"] = start
+    return node
 
 
 def lasting(amount: exp.Expr, unit: str) -> exp.Expr:

@@ -11,9 +11,9 @@ from sqlglot import exp
 from dpsql import algebra
 from dpsql.aggregates import RULES
 from dpsql.algebra import Aggregate, Call, Column, Expr, Free, Literal
-from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, LARGEST, Catalog, Table, Type, fold
+from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, HUGEINT, INTERVAL, LARGEST, Catalog, Table, Type, fold
 from dpsql.errors import Refused
-from dpsql.functions import Range
+from dpsql.functions import Facts, Range
 from dpsql.passes.bind import bind
 from dpsql.passes.free import free, frees
 from dpsql.passes.label import label
@@ -177,9 +177,15 @@ def group_keys(group: exp.Expr | None, selected: list[list[Any]], scope: Scope) 
             what = "a constant" if isinstance(key, Literal) else "HUGEINT"
             hint = "Group by a column or an expression." if isinstance(key, Literal) else "Write CAST(x AS BIGINT)."
             refuse("key_not_supported", f"GROUP BY {what} is not supported", hint, item)
+        key = length(key)
         if key not in keys:
             keys.append(key)
     return tuple(keys)
+
+
+def length(value: Expr) -> Expr:
+    """An interval as a number: one for all that are equal, and one that can be streamed."""
+    return algebra.call("epoch_us", value) if value.facts.type == INTERVAL else value
 
 
 @dataclass
@@ -268,17 +274,19 @@ class Above:
                 raise
             return found
 
-    def key(self, node: exp.Expr) -> Column | None:
-        """The key that an expression is, under the name that it has above the noise."""
+    def key(self, node: exp.Expr) -> Expr | None:
+        """The key that an expression is, under the name that it has above the noise; an interval in days and time."""
         if not self.keys or isinstance(node, exp.Literal):
             return None
         try:
             lowered = rows(node, self.scope)
         except Refused:  # then it is something else, or will be refused in its own words
             return None
-        return next((Column(f"k{i}", k.facts) for i, k in enumerate(self.keys) if k == lowered), None)
+        number_ = length(lowered)
+        found = next((Column(f"k{i}", k.facts) for i, k in enumerate(self.keys) if k == number_), None)
+        return found if found is None or number_ is lowered else algebra.call("INTERVAL OF", found)
 
-    def aggregate(self, node: exp.Expr, condition: Expr | None = None) -> Aggregate:
+    def aggregate(self, node: exp.Expr, condition: Expr | None = None) -> Expr:
         """An aggregate of values of rows. FILTER is CASE: where it is not true the value is NULL, and so left out."""
         rule, given, distinct, told = called(node)
         arguments = [rows(argument, self.scope) for argument in given]
@@ -293,12 +301,16 @@ class Above:
         except Refused as error:
             raise Refused(error.code, error.message, error.hint, position(node)) from None
         for i, (degree, argument) in enumerate(zip(rule.degrees, arguments, strict=False)):
+            arguments[i] = argument = length(argument)
             if given and argument.facts.type == BOOLEAN:  # also where it is counted: one block for both
                 arguments[i] = algebra.call("CAST", argument, algebra.constant("INTEGER"))
             if degree and argument.facts.declared and argument.facts.range:
                 low, high = argument.facts.range
                 if max(-low, high) > LARGEST:
                     refuse("may_overflow", f"the values of {label(node)} may be too large", "Divide by more.", node)
+        if facts.type == INTERVAL:  # of avg, whose microseconds are a number
+            mean = Aggregate(rule.name, tuple(arguments), Facts(DOUBLE), distinct)
+            return algebra.call("INTERVAL OF", algebra.call("CAST", mean, algebra.constant("BIGINT")))
         return Aggregate(rule.name, tuple(arguments), facts, distinct, clip, each)
 
 
@@ -318,6 +330,8 @@ def bounds(told: exp.Kwarg, scope: Scope, node: exp.Expr) -> Range:
 def check(rule: Rule, arguments: list[Expr], clip: Range | None, each: Range | None) -> None:
     """Refuse bounds that mean nothing for an aggregate."""
     type_ = arguments[0].facts.type if arguments else BIGINT
+    if type_ == INTERVAL and rule.name == "avg" and (clip or each):
+        raise Refused("bounds_invalid", "contribution bounds are numbers", "Write avg(epoch(x), …), in seconds.")
     if each is not None:
         if rule.name not in ("count", "count_if", "sum", "avg"):
             hint = f"Write {BOUNDS[0]} => (0, 100)."

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from dpsql.algebra import Call, Column, Expr, call, constant
 from dpsql.algebra import Literal as Constant
-from dpsql.catalog import BOOLEAN, DOUBLE, Type, fold
+from dpsql.catalog import BOOLEAN, DOUBLE, INTERVAL, Type, fold
 from dpsql.errors import Refused
 from dpsql.functions import Facts, element
 from dpsql.passes.label import label
@@ -627,7 +627,7 @@ class Inside:
             case _:
                 return operator(node, self.lower)
 
-    def aggregate(self, node: exp.Expr) -> Column:
+    def aggregate(self, node: exp.Expr) -> Expr:
         where: Expr | None = None
         if isinstance(node, exp.Filter):
             inner, condition = take(node, "this", "expression")
@@ -640,6 +640,9 @@ class Inside:
                 there = call("NOT", call("IS NULL", rows(part, self.scope)))
                 where = there if where is None else call("AND", where, there)
             order = self.terms(form.order, self.scope)
+            if form.name == "avg" and argument is not None and argument.facts.type == INTERVAL:
+                mean = self.measured(measure("avg", call("epoch_us", argument), form.distinct, where))
+                return call("INTERVAL OF", call("CAST", mean, constant("BIGINT")))
             made = measure(*self.numbered(form.name, argument, node), form.distinct, where, order)
         except Refused as error:
             raise Refused(error.code, error.message, error.hint, position(node)) from None

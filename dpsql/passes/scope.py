@@ -300,7 +300,8 @@ def public(called: str, renamed: list[str], cells: list[list[Expr]], node: exp.E
         known = [r for r in ranges if r is not None]
         range_ = (min(r[0] for r in known), max(r[1] for r in known)) if len(known) == len(ranges) else None
         named.append((f"{called}.{word}", column_[0].facts.type))
-        facts[fold(word)] = (word, Facts(column_[0].facts.type, False, range_, True))
+        size = max((cell.facts.size for cell in column_ if cell.facts.size is not None), default=None)
+        facts[fold(word)] = (word, Facts(column_[0].facts.type, False, range_, True, size))
     values = tuple(tuple(cell.value for cell in line if isinstance(cell, Constant)) for line in cells)
     return Source(called, relation=Values(tuple(named), values), facts=facts)
 

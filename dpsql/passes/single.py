@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsql.algebra import Call, Column, Expr, Literal, conjuncts
-from dpsql.catalog import DOUBLE, fold
+from dpsql.catalog import DOUBLE, INTERVAL, fold
 from dpsql.passes.split import Split
 from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Unnest, Windowed, columns, scans
 
@@ -46,7 +46,7 @@ def one_fits(side: Relation, on: Expr | None) -> bool:
             return on is not None and any(
                 a.name in unique
                 and b.name not in here
-                and a.facts.type == b.facts.type != DOUBLE  # a cast may join values
+                and a.facts.type == b.facts.type not in (DOUBLE, INTERVAL)  # which may be equal and not the same
                 for part in conjuncts(on)
                 if isinstance(part, Call) and part.function == "="
                 for a, b in (part.arguments, part.arguments[::-1])

@@ -14,7 +14,7 @@ from sqlglot import exp
 from dpsql import algebra, catalog
 from dpsql.aggregates import RULES
 from dpsql.algebra import Aggregate, Call, Column, Expr, Free, Literal, conjuncts, identifier, name, plain
-from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, Domain, Type
+from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, Domain, Interval, Type
 from dpsql.errors import Refused
 from dpsql.functions import PARTS, Facts, Range, cast, to_type
 from dpsql.passes.free import frees
@@ -245,7 +245,9 @@ def column_of(key: Expr, resolved: Resolved) -> catalog.Column | None:
 @lru_cache(maxsize=256)
 def once(values: Domain, type_: Type) -> Domain:
     if type_ == DOUBLE:
-        doubles = (None if v is None else float(Fraction(v)) + 0.0 for v in values if not isinstance(v, str | date))
+        doubles = (
+            None if v is None else float(Fraction(v)) + 0.0 for v in values if not isinstance(v, str | date | Interval)
+        )
         return Domain(dict.fromkeys(doubles))
     return Domain({None if v is None else algebra.literal(v, type_).sql("duckdb"): v for v in values}.values())
 

@@ -8,7 +8,7 @@ from typing import Literal
 from sqlglot import exp
 
 from dpsql.algebra import Column, Expr, call, constant, total
-from dpsql.catalog import DOUBLE, HUGEINT, VARCHAR, Type
+from dpsql.catalog import DOUBLE, HUGEINT, INTERVAL, VARCHAR, Type
 from dpsql.functions import Facts
 from dpsql.passes.lower import refuse
 from dpsql.passes.scope import Context
@@ -55,6 +55,7 @@ def joint(name: str, a: Expr, b: Expr, node: exp.Expr) -> Column:
         assert left.range is not None and right.range is not None
         range_ = (min(left.range[0], right.range[0]), max(left.range[1], right.range[1]))
     size = max(left.growth, right.growth) if VARCHAR in (type_, type_.element) else None
+    size = max(left.stretch, right.stretch) if type_ == INTERVAL else size
     nullable, declared = left.nullable or right.nullable, left.declared and right.declared
     return Column(name, Facts(type_, nullable, range_, declared, size, copies=max(left.copies, right.copies)))
 
