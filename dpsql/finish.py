@@ -17,7 +17,7 @@ from dpsql.answer import Answer, Row
 from dpsql.catalog import DOUBLE, MOST_DAYS, Type, quoted
 from dpsql.consistent import agreed, fitting
 from dpsql.errors import Refused, Unfinished, of_engine
-from dpsql.plan import Plan, PrivateKeys, Program, PublicKeys, Read
+from dpsql.plan import Keys, Plan, PrivateKeys, Program, PublicKeys, Read
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +35,8 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
 
 LISTS = 16  # of public keys that are kept
 FIRST, LAST = "TIMESTAMP '0001-01-01'", "TIMESTAMP '9999-12-31'"
+
+Show = Callable[[duckdb.DuckDBPyConnection], object]  # puts a release under the name "noisy", for one connection
 
 # A public table: its columns as CREATE TABLE has them, and its rows as an Arrow stream.
 Public = tuple[str, Callable[[], Any]]
@@ -58,44 +60,29 @@ class Scratch:
                  whatever `outer` computes is post-processing
         Checked: test_record_play
         """
-        with self._lock, self._connection.cursor() as cursor:
-            if noisy is None:  # nothing was asked about anyone: the keys are all there is
-                return self._answer(plan, cursor, public_rows(plan), [], loss)
-            cursor.register("noisy", noisy)
-            answer = self._answer(plan, cursor, 'SELECT * FROM "noisy"', [], loss)
-            cursor.unregister("noisy")
-        return answer
+        return self._answer(
+            plan, show_range(plan) if noisy is None else lambda cursor: cursor.register("noisy", noisy), loss
+        )
 
     def again(self, plan: Plan, stored: str, loss: Loss) -> Answer:
         """The answer whose released table was `stored`."""
-        if not plan.noise:
-            with self._lock, self._connection.cursor() as cursor:
-                return self._answer(plan, cursor, public_rows(plan), [], loss)
         types = [(key, type_.sql) for key, type_, *_ in plan.keys.columns] if isinstance(plan.keys, PrivateKeys) else []
         types += [(column, "DECIMAL(38, 0)") for column in plan.noise]
         cells = ", ".join(f'CAST("row" ->> {i} AS {type_}) AS "{name}"' for i, (name, type_) in enumerate(types))
         rows = f'SELECT {cells} FROM (SELECT unnest(CAST(? AS JSON[])) AS "row")'
-        with self._lock, self._connection.cursor() as cursor:
-            return self._answer(plan, cursor, rows, [stored], loss)
+        show = (lambda cursor: cursor.execute(f'CREATE TEMP TABLE "noisy" AS {rows}', [stored])) if plan.noise else None
+        return self._answer(plan, show or show_range(plan), loss)
 
-    def _answer(
-        self, plan: Plan, cursor: duckdb.DuckDBPyConnection, noisy: str, values: list[str], loss: Loss
-    ) -> Answer:
+    def _answer(self, plan: Plan, show: Show, loss: Loss) -> Answer:
         number = next(self._numbers)
-        # Private keys come in the engine's order, which other people's rows decide; public ones in their own.
-        keys = plan.keys.columns if isinstance(plan.keys, PrivateKeys) else ()
-        casts = ", ".join(f'CAST("{key}" AS {type_.sql}) AS "{key}"' for key, type_ in keys)
-        order = ", ".join(f'"{key}" ASC NULLS LAST' for key, _ in keys)
-        shape = f"SELECT * REPLACE ({casts}) FROM ({noisy}) ORDER BY {order}" if keys else noisy
-        cursor.execute(f"CREATE TABLE released_{number} AS {shape}", values)
-        released = f'SELECT rowid AS "row", * FROM released_{number}'
-        if (
-            isinstance(plan.keys, PublicKeys) and plan.keys.columns
-        ):  # of which the release has one row each, in their order
-            released = f"SELECT * FROM {self._listed(plan.keys.text, cursor)} POSITIONAL JOIN released_{number}"
-        cursor.execute(f'CREATE TABLE answer_{number} AS WITH "released" AS ({released}) {plan.outer}')
+        with self._lock, self._connection.cursor() as cursor:
+            show(cursor)
+            released = in_order(plan.keys, "*")
+            if isinstance(plan.keys, PublicKeys) and plan.keys.columns:  # of each it has a row, in their order
+                released = f'SELECT * FROM {self._listed(plan.keys.text, cursor)} POSITIONAL JOIN "noisy"'
+            cursor.execute(f'CREATE TABLE answer_{number} AS WITH "released" AS ({released}) {plan.outer}')
         names = tuple(output.name for output in plan.outputs)
-        return Answer(names, loss, self._keep(number, tuple(plan.noise)), plan)
+        return Answer(names, loss, self._keep(number, plan, show), plan)
 
     def _listed(self, text: str, cursor: duckdb.DuckDBPyConnection) -> str:
         """The table of public keys and their numbers. Few are kept: to read many from their text takes long."""
@@ -118,7 +105,7 @@ class Scratch:
             names = tuple(row[0] for row in cursor.execute(f"DESCRIBE answer_{number}").fetchall())
             renamed = ", ".join(f'{quoted(name)} AS "c{i}"' for i, name in enumerate(names))
             cursor.execute(f"CREATE OR REPLACE TABLE answer_{number} AS SELECT {renamed} FROM answer_{number}")
-        answer = Answer(names, loss, self._keep(number, ()), program)
+        answer = Answer(names, loss, self._keep(number), program)
         # Of limits that were chosen, or made from earlier answers, only the releases themselves know which were used.
         answer.notes = tuple(dict.fromkeys(note for one in answers for note in one.notes))
         return answer
@@ -184,10 +171,10 @@ class Scratch:
             cursor.execute(
                 f"CREATE TABLE answer_{number} AS SELECT * FROM (VALUES {cells}) AS t({columns})", everything
             )
-        return Answer(names, loss, self._keep(number, ()))
+        return Answer(names, loss, self._keep(number))
 
-    def _keep(self, number: int, noisy: tuple[str, ...]) -> Tables:
-        tables = Tables(self._connection, number, noisy)
+    def _keep(self, number: int, plan: Plan | None = None, show: Show | None = None) -> Tables:
+        tables = Tables(self._connection, number, plan, show)
         weakref.finalize(tables, drop, self._connection, self._lock, number)
         return tables
 
@@ -232,24 +219,39 @@ def view(index: int, names: tuple[str, ...], query: str) -> str:
     return f'CREATE TEMP VIEW "release {index}" AS SELECT {columns} FROM ({query})'
 
 
-def public_rows(plan: Plan) -> str:
+def show_range(plan: Plan) -> Show:
+    """Where nothing was asked about anyone the keys are all there is."""
     assert isinstance(plan.keys, PublicKeys)
-    return f"FROM range({plan.keys.count})"
+    made = f'CREATE TEMP TABLE "noisy" AS SELECT range AS "number" FROM range({plan.keys.count})'
+    return lambda cursor: cursor.execute(made)
+
+
+def in_order(keys: Keys, columns: str) -> str:
+    """Columns of a release in the order of its keys, whose number is `row`. Private ones come in the engine's order, which other
+    people's rows decide."""
+    if not isinstance(keys, PrivateKeys) or not keys.columns:
+        return f'SELECT {columns} FROM (SELECT (row_number() OVER () - 1) AS "row", * FROM "noisy")'
+    casts = ", ".join(f'CAST("{key}" AS {type_.sql}) AS "{key}"' for key, type_ in keys.columns)
+    order = ", ".join(f'"{key}" ASC NULLS LAST' for key, _ in keys.columns)
+    number = f'(row_number() OVER (ORDER BY {order}) - 1) AS "row"'
+    return f'SELECT {columns} FROM (SELECT {number}, * FROM (SELECT * REPLACE ({casts}) FROM "noisy")) ORDER BY "row"'
 
 
 def drop(connection: duckdb.DuckDBPyConnection, lock: threading.RLock, number: int) -> None:
     try:
         with lock, connection.cursor() as cursor:
-            cursor.execute(f"DROP TABLE IF EXISTS released_{number}; DROP TABLE answer_{number}")
+            cursor.execute(f"DROP TABLE answer_{number}")
     except duckdb.Error:  # the interpreter is going down, and the scratch database with it
         pass
 
 
 class Tables:
-    """One answer's tables in the scratch database."""
+    """One answer's table in the scratch database, and how what was released is shown there."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, number: int, noisy: tuple[str, ...]) -> None:
-        self._connection, self.number, self._noisy = connection, number, noisy
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, number: int, plan: Plan | None, show: Show | None
+    ) -> None:
+        self._connection, self.number, self._plan, self._show = connection, number, plan, show
 
     def answer(self, names: tuple[str, ...]) -> duckdb.DuckDBPyRelation:
         columns = ", ".join(f'"c{i}" AS {quoted(name)}' for i, name in enumerate(names))
@@ -263,13 +265,18 @@ class Tables:
 
     def stored(self) -> str:
         """The released table as JSON, from which `Scratch.again` makes the same answer."""
+        if self._plan is None or self._show is None:
+            return "[]"
         with self._connection.cursor() as cursor:
-            cursor.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM released_{self.number} ORDER BY rowid")
-            return json.dumps(cursor.fetchall())
+            self._show(cursor)
+            return json.dumps(
+                cursor.execute(in_order(self._plan.keys, "CAST(COLUMNS(* EXCLUDE row) AS VARCHAR)")).fetchall()
+            )
 
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
-        if not self._noisy:
+        if self._plan is None or self._show is None or not self._plan.noise:
             return {}
-        columns = ", ".join(f'CAST("{name}" AS DOUBLE) AS "{name}"' for name in self._noisy)
+        columns = ", ".join(f'CAST("{name}" AS DOUBLE) AS "{name}"' for name in self._plan.noise)
         with self._connection.cursor() as cursor:
-            return dict(cursor.execute(f"SELECT {columns} FROM released_{self.number} ORDER BY rowid").fetchnumpy())
+            self._show(cursor)
+            return dict(cursor.execute(in_order(self._plan.keys, columns)).fetchnumpy())
