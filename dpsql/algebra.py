@@ -117,6 +117,36 @@ def fits(value: int, type_: Type) -> bool:
     return type_.range is not None and type_.range[0] <= value <= type_.range[1]
 
 
+def text_of(value: Value, type_: Type) -> str:
+    """What the engine makes exactly this value of the type of."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case float() | int() | Fraction() if type_.kind == "DOUBLE":
+            return repr(float(Fraction(value)))  # repr round-trips
+        case float():
+            raise AssertionError("a float of a type that is not DOUBLE")
+        case int() | Fraction():
+            assert type_.range is not None and type_.range[0] <= value <= type_.range[1]
+            if not type_.scale:
+                return str(int(value))
+            digits = str(abs(int(value * 10**type_.scale))).rjust(type_.scale + 1, "0")
+            point = len(digits) - type_.scale
+            return ("-" if value < 0 else "") + digits[:point] + "." + digits[point:]
+        case str():
+            return value
+        case datetime.datetime():
+            return value.isoformat(sep=" ")
+        case datetime.date():
+            return value.isoformat()
+        case Interval():
+            return value.text
+        case None:
+            raise AssertionError("NULL has no text")
+        case _:
+            assert_never(value)
+
+
 def literal(value: Value, type_: Type) -> exp.Expr:
     """SQL for a value of this type. Numbers are text with the sign inside: -128 is a TINYINT, but -(128) is not."""
     match value:
@@ -124,28 +154,12 @@ def literal(value: Value, type_: Type) -> exp.Expr:
             return exp.Null()
         case bool():
             return exp.Boolean(this=value)
-        case float() | int() | Fraction() if type_.kind == "DOUBLE":
-            text = repr(float(Fraction(value)))  # repr round-trips
-        case float():
-            raise AssertionError("a float of a type that is not DOUBLE")
-        case int() | Fraction():
-            assert type_.range is not None and type_.range[0] <= value <= type_.range[1]
-            digits = str(abs(int(value * 10**type_.scale))).rjust(type_.scale + 1, "0")
-            point = len(digits) - type_.scale
-            text = ("-" if value < 0 else "") + digits[:point] + ("." + digits[point:] if type_.scale else "")
-            if type_.sql == "INTEGER" and value >= 0:
-                return exp.Literal.number(text)
         case str():
             return exp.Literal.string(value)
-        case datetime.datetime():
-            text = value.isoformat(sep=" ")
-        case datetime.date():
-            text = value.isoformat()
-        case Interval():
-            text = value.text
+        case int() | Fraction() if type_.sql == "INTEGER" and value >= 0:
+            return exp.Literal.number(text_of(value, type_))
         case _:
-            assert_never(value)
-    return to_type(exp.Literal.string(text), type_.sql)
+            return to_type(exp.Literal.string(text_of(value, type_)), type_.sql)
 
 
 def identifier(word: str) -> exp.Identifier:

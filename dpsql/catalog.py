@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -128,7 +128,7 @@ class Type:
 
     sql: str
 
-    @property
+    @cached_property
     def kind(self) -> Kind:
         if self.element is not None:
             return "LIST"
@@ -158,13 +158,13 @@ class Type:
         match = re.match(r"[A-Z_]+", self.sql)
         return ("a list of " if self.sql.endswith("]") else "") + (match[0] if match else "a user's own")
 
-    @property
+    @cached_property
     def scale(self) -> int:
         """Digits after the point."""
         match = re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", self.sql)
         return int(match[2]) if match else 0
 
-    @property
+    @cached_property
     def width(self) -> int:
         """All digits of a decimal, or those that a whole number may have."""
         match = re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", self.sql)
@@ -174,7 +174,7 @@ class Type:
     def numeric(self) -> bool:
         return self.kind in ("INTEGER", "DECIMAL", "DOUBLE")
 
-    @property
+    @cached_property
     def range(self) -> tuple[Fraction, Fraction] | None:
         """Every value that the type can hold, where that is finite and ordered as numbers are."""
         return range_of(self.sql)

@@ -77,7 +77,7 @@ class Scratch:
         number = next(self._numbers)
         with self._lock, self._connection.cursor() as cursor:
             show(cursor)
-            released = in_order(plan.keys, "*")
+            released = numbered(plan.keys)
             if isinstance(plan.keys, PublicKeys) and plan.keys.columns:  # of each it has a row, in their order
                 released = f'SELECT * FROM {self._listed(plan.keys.text, cursor)} POSITIONAL JOIN "noisy"'
             cursor.execute(f'CREATE TABLE answer_{number} AS WITH "released" AS ({released}) {plan.outer}')
@@ -226,15 +226,14 @@ def show_range(plan: Plan) -> Show:
     return lambda cursor: cursor.execute(made)
 
 
-def in_order(keys: Keys, columns: str) -> str:
-    """Columns of a release in the order of its keys, whose number is `row`. Private ones come in the engine's order, which other
-    people's rows decide."""
-    if not isinstance(keys, PrivateKeys) or not keys.columns:
-        return f'SELECT {columns} FROM (SELECT (row_number() OVER () - 1) AS "row", * FROM "noisy")'
-    casts = ", ".join(f'CAST("{key}" AS {type_.sql}) AS "{key}"' for key, type_ in keys.columns)
-    order = ", ".join(f'"{key}" ASC NULLS LAST' for key, _ in keys.columns)
-    number = f'(row_number() OVER (ORDER BY {order}) - 1) AS "row"'
-    return f'SELECT {columns} FROM (SELECT {number}, * FROM (SELECT * REPLACE ({casts}) FROM "noisy")) ORDER BY "row"'
+def numbered(keys: Keys) -> str:
+    """A release with the number of each key, in their order. Private ones come in the engine's, which other people's rows decide."""
+    rows = 'SELECT * FROM "noisy"'
+    if isinstance(keys, PrivateKeys) and keys.columns:
+        casts = ", ".join(f'CAST("{key}" AS {type_.sql}) AS "{key}"' for key, type_ in keys.columns)
+        order = ", ".join(f'"{key}" ASC NULLS LAST' for key, _ in keys.columns)
+        rows = f'SELECT * REPLACE ({casts}) FROM "noisy" ORDER BY {order}'
+    return f'SELECT (row_number() OVER () - 1) AS "row", * FROM ({rows})'
 
 
 def drop(connection: duckdb.DuckDBPyConnection, lock: threading.RLock, number: int) -> None:
@@ -269,9 +268,8 @@ class Tables:
             return "[]"
         with self._connection.cursor() as cursor:
             self._show(cursor)
-            return json.dumps(
-                cursor.execute(in_order(self._plan.keys, "CAST(COLUMNS(* EXCLUDE row) AS VARCHAR)")).fetchall()
-            )
+            cells = f"SELECT CAST(COLUMNS(* EXCLUDE row) AS VARCHAR) FROM ({numbered(self._plan.keys)}) ORDER BY row"
+            return json.dumps(cursor.execute(cells).fetchall())
 
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
         if self._plan is None or self._show is None or not self._plan.noise:
@@ -279,4 +277,5 @@ class Tables:
         columns = ", ".join(f'CAST("{name}" AS DOUBLE) AS "{name}"' for name in self._plan.noise)
         with self._connection.cursor() as cursor:
             self._show(cursor)
-            return dict(cursor.execute(in_order(self._plan.keys, columns)).fetchnumpy())
+            cells = f"SELECT {columns} FROM ({numbered(self._plan.keys)}) ORDER BY row"
+            return dict(cursor.execute(cells).fetchnumpy())

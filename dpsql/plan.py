@@ -290,16 +290,9 @@ def text_of_keys(columns: tuple[tuple[str, Type, Domain], ...], numbers: bool = 
 @lru_cache(maxsize=256)
 def numbered(type_: Type, values: Domain) -> str:
     """SQL for values as texts "v" and their numbers "i". They are one constant: VALUES of a thousand rows takes 26 ms to parse."""
-    texts = json.dumps([None if value is None else as_text(value, type_) for value in values])
+    texts = json.dumps([None if value is None else algebra.text_of(value, type_) for value in values])
     listed = f"CAST(CAST({algebra.literal(texts, VARCHAR).sql('duckdb')} AS JSON) AS VARCHAR[])"
     return f'SELECT unnest({listed}) AS "v", unnest(range({len(values)})) AS "i"'
-
-
-def as_text(value: Value, type_: Type) -> str:
-    """What the engine makes exactly this value of the type of."""
-    found = algebra.literal(value, type_)
-    text = found.this if isinstance(found, exp.Cast) else found
-    return str(text.this).lower() if isinstance(text, exp.Boolean) else str(text.this)
 
 
 Keys = PublicKeys | PrivateKeys

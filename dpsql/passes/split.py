@@ -249,7 +249,7 @@ def once(values: Domain, type_: Type) -> Domain:
             None if v is None else float(Fraction(v)) + 0.0 for v in values if not isinstance(v, str | date | Interval)
         )
         return Domain(dict.fromkeys(doubles))
-    return Domain({None if v is None else algebra.literal(v, type_).sql("duckdb"): v for v in values}.values())
+    return Domain({None if v is None else algebra.text_of(v, type_): v for v in values}.values())
 
 
 def find_keys(resolved: Resolved, hidden: bool = False) -> Keys:
