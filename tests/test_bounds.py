@@ -153,25 +153,52 @@ def test_one_row_in_each_group(query: str, ledger: str) -> None:
     assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.keys, PublicKeys))
 
 
-def test_long_declared_keys() -> None:
-    """Declared texts stay apart however long they are; where their groups are hidden, no one row in each group is claimed."""
-    texts = ["a" * 2000, "b" * 2000, "c"]
+def small(columns: str, rows: str, declared: dict[str, Any]) -> tuple[duckdb.DuckDBPyConnection, dpsql.Session]:
     connection = duckdb.connect()
-    connection.execute("CREATE TABLE t (p INTEGER, k VARCHAR, x INTEGER)")
-    connection.executemany("INSERT INTO t VALUES (?, ?, ?)", [(i // 6, texts[i % 3], i % 7) for i in range(60)])
-    table = {"person": "p", "columns": {"k": {"in": texts}, "x": {"between": [0, 9]}}}
+    connection.execute(f"CREATE TABLE t ({columns})")
+    connection.execute(f"INSERT INTO t {rows}")
     policy = {
         "dataset": {"id": "t"},
         "budget": {"epsilon": 1e13, "delta": 1e-6},
-        "defaults": {"max_rows_contributed": 8},
-        "tables": {"t": table},
+        "defaults": {"max_rows_contributed": 8, "epsilon": 1e12},
+        "tables": {"t": {"person": "p", "columns": declared}},
     }
-    session = dpsql.connect(connection, policy=policy, ledger=":memory:")
-    step = "SELECT p, k, sum(x) AS s FROM t GROUP BY p, k"
-    exact = connection.sql(f"SELECT k, sum(least(s, 7)) FROM ({step}) GROUP BY k ORDER BY k").fetchall()
-    query = "SELECT k, sum(x, contribution_bounds_per_group => (0, 7)) FROM t GROUP BY k ORDER BY k"
-    answer = session.sql(query, epsilon=1e12)
-    assert answer.fetchall() == [*exact, (None, 0)] and isinstance(answer.plan, Plan) and not answer.plan.apart
+    return connection, dpsql.connect(connection, policy=policy, ledger=":memory:")
+
+
+def test_long_declared_keys() -> None:
+    """Where groups are hidden, keys of more than 1,024 bytes are put together: she could have several rows in a group."""
+    texts = ["a" * 2000, "b" * 2000, "c"]
+    _, session = small("p INTEGER, k VARCHAR, x INTEGER", "VALUES (1, 'c', 1)", {"k": {"in": texts}})
+    with pytest.raises(dpsql.Refused, match="bytes"):
+        session.explain("SELECT k, sum(x, contribution_bounds_per_group => (0, 7)) FROM t GROUP BY k")
+
+
+def test_texts_that_differ_in_case() -> None:
+    """What a step calls its columns must not be the same name to the engine."""
+    rows = "SELECT i // 2, CASE WHEN i % 3 THEN 'A' ELSE 'a' END, 2 FROM range(300) t(i)"
+    connection, session = small("p INTEGER, k VARCHAR, x INTEGER", rows, {"x": {"between": [0, 9]}})
+    told = ", ".join(f"sum(x, contribution_bounds_per_group => (0, 99)) FILTER (WHERE k = '{k}')" for k in "Aa")
+    exact = connection.sql("SELECT sum(x) FILTER (WHERE k = 'A'), sum(x) FILTER (WHERE k = 'a') FROM t").fetchall()
+    assert session.sql(f"SELECT {told} FROM t").fetchall() == exact
+
+
+@pytest.mark.parametrize("ends", [(-10, -5), (300, 400), (-10, 0), (10, 300), (0, 100_000_000_000)])
+@pytest.mark.parametrize("type_", ["UTINYINT", "TINYINT", "INTEGER", "DECIMAL(4, 1)"])
+def test_bounds_beside_what_is_declared(type_: str, ends: tuple[int, int]) -> None:
+    """Ranges that have nothing in common, or that the type does not have, where nothing is limited: both forms are the same."""
+    columns = {"x": {"between": [1, 10]}, "k": {"in": [0, 1]}}
+    connection, session = small(
+        f"p INTEGER PRIMARY KEY, k INTEGER, x {type_}", "SELECT i, i % 2, i % 12 FROM range(50) t(i)", columns
+    )
+    query = f"SELECT k, sum(x, contribution_bounds_per_row => {ends}), count(*) FROM t GROUP BY k"
+    try:
+        plan = session.explain(query).plan
+    except dpsql.Refused as refused:
+        assert refused.code == "bounds_invalid"
+        return
+    assert isinstance(plan, Plan)
+    assert same(natively(connection, plan), by_sql(connection, plan), True)
 
 
 def planned(query: str, ledger: str = "gdp", **limits: int) -> Plan:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dpsql.algebra import Aggregate, Call, Column, Expr, Free, call, constant, typed
-from dpsql.catalog import DOUBLE, VARCHAR
+from dpsql.catalog import DOUBLE, VARCHAR, fold
 from dpsql.errors import Refused
 from dpsql.functions import Range
 from dpsql.passes.parse import BOUNDS
@@ -42,14 +42,17 @@ def bound(tracked: Tracked) -> Tracked:
         value = within(argument, clip) if argument is not None and clip is not None else argument
         made, ends = measured(function, value), f" in {float(clip[0]):g} .. {float(clip[1]):g}" if clip else ""
         text = f"{WHOSE}{function}({'*' if argument is None else describe(argument)}{ends})"
-        word = next((word for word, known in measures.items() if known == made), None)
-        word = word or (text if len(text) <= SHOWN and text not in measures else f"{WHOSE}{function} {len(measures)}")
+        word = next((word for word, same in measures.items() if same == made), None)
+        known = {fold(word) for word in measures}  # to the engine case makes no other column
+        word = word or (
+            text if len(text) <= SHOWN and fold(text) not in known else f"{WHOSE}{function} {len(measures)}"
+        )
         measures[word] = made
         return Column(word, made.facts)
 
     new = {aggregate: over_persons(aggregate, tracked, column) for aggregate in asked}
     keys = [short(key, tracked) for key in resolved.keys]
-    named = tuple((f"g{i}", key) for i, (key, _) in enumerate(keys))
+    named = tuple((f"g{i}", key) for i, key in enumerate(keys))
     group = Group(tracked.relation, named, tuple(measures.items()), tracked.person, alone=not keys)
     return replace(
         tracked,
@@ -63,7 +66,7 @@ def bound(tracked: Tracked) -> Tracked:
         ),
         keys=tuple(Column(word, replace(key.facts, stored=False)) for word, key in named),
         me=frozenset(),
-        apart=all(once for _, once in keys),
+        apart=True,
     )
 
 
@@ -110,15 +113,17 @@ def measured(function: str, argument: Expr | None) -> Measure:
         raise Refused(error.code, error.message, f"Write {BOUNDS[0]} => (0, 100) too.") from None
 
 
-def short(key: Expr, tracked: Tracked) -> tuple[Expr, bool]:
-    """A key as groups have it later, and whether that is sure: a private text that is too long is no key, and NULL."""
+def short(key: Expr, tracked: Tracked) -> Expr:
+    """A key as groups have it later: a private text that is too long is no key, and NULL."""
     if key.facts.type != VARCHAR:
-        return key, True
+        return key
     known = values_of(key, tracked.resolved)
-    if known is not None:
-        return key, all(len(str(value).encode()) <= LONGEST for value in known)
-    few = call("<=", call("strlen", key), constant(LONGEST))
-    return call("CASE", few, key, constant(None)), True
+    if known is None:
+        return call("CASE", call("<=", call("strlen", key), constant(LONGEST)), key, constant(None))
+    if any(len(str(value).encode()) > LONGEST for value in known):
+        what = f"{BOUNDS[1]} with declared keys of more than {LONGEST:,} bytes is not supported"
+        raise Refused("bounds_invalid", what, "Group by left(x, 1000).")
+    return key
 
 
 def changed(expression: Expr, new: dict[Aggregate, Aggregate]) -> Expr:

@@ -98,14 +98,15 @@ def short(axis: Axis) -> bool:
 def own_steps(summand: Summand) -> bool:
     """Whether a block is one value that is stored as a whole number or a short decimal and counts in steps of its last digit.
 
-    Then its sums are exact in the value's own type, and can be shifted to `low` when they are made.
+    Then its sums are exact in the value's own type, and can be shifted to `low` when they are made. A range that is empty may
+    lie outside of the type.
     """
     if summand.coarse > 1 or [axis.degree for axis in summand.axes] != [1]:
         return False
     (axis,) = summand.axes
     type_, stored = axis.value.facts.type, isinstance(axis.value, Column) and axis.value.facts.stored
     whole = type_.kind == "INTEGER" and type_ != HUGEINT and axis.step == 1
-    return stored and (whole or short(axis)) and (axis.low / axis.step).denominator == 1
+    return bool(stored and axis.span and (whole or short(axis)) and (axis.low / axis.step).denominator == 1)
 
 
 def row_value(axis: Axis) -> exp.Expr:
