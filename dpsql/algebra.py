@@ -20,10 +20,18 @@ ANY = Facts(Type("ANY"))
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the relation below, by its unique name."""
+    """A column of the relation below, by its unique name.
+
+    Its cells are not known as those of a literal are, also where they were computed from one: a key that is an INTERVAL of months
+    may be there in days.
+    """
 
     name: str
     facts: Facts
+
+    def __post_init__(self) -> None:
+        if self.facts.constant is not None:
+            object.__setattr__(self, "facts", replace(self.facts, constant=None))
 
 
 @dataclass(frozen=True)

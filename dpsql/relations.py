@@ -39,7 +39,7 @@ from dpsql.catalog import (
 )
 from dpsql.catalog import Column as Stored
 from dpsql.errors import Refused
-from dpsql.functions import Facts, brief, cast, element, holds, level, mismatch, paren, since, some
+from dpsql.functions import Facts, brief, cast, element, holds, level, mismatch, paren, since, some, to_type
 
 
 @dataclass(frozen=True)
@@ -472,6 +472,8 @@ def select(relation: Relation) -> exp.Query:
             shown = [key.as_(word, quoted=True, copy=False) for key, (word, _) in zip(by, keys, strict=True)]
             every = columns(source)
             shown += [measured(measure, every).as_(word, quoted=True, copy=False) for word, measure in measures]
+            # The engine would take a bare number for a position.
+            by = [to_type(key, "INTEGER") if isinstance(key, exp.Literal) and not key.is_string else key for key in by]
             if person is not None:
                 shown, by = [name(person), *shown], [name(person), *by]
             query = exp.select(*shown, copy=False).from_(inside(source, "s"), copy=False)

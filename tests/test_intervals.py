@@ -13,6 +13,8 @@ import pytest
 
 import dpsql
 from dpsql.catalog import Interval, read_interval
+from dpsql.passes import rows as passed
+from dpsql.passes.lower import operator
 
 EQUAL = ["1 month", "30 days", "29 days 24:00:00", "2 months -30 days"]
 EXTREME = [
@@ -140,3 +142,44 @@ def test_columns_of_files_and_frames(tmp_path: Path) -> None:
         assert db.sql(query, {"long": datetime.timedelta(hours=30)}).fetchall() == [(rows, 100, 69)]
         ((mean,),) = db.rehearse("SELECT avg(d) FROM t").fetchall()
         assert datetime.timedelta(0) <= mean <= datetime.timedelta(hours=50)
+
+
+@pytest.mark.parametrize("victim", [False, True])
+def test_a_constant_that_is_a_key(victim: bool) -> None:
+    """Cells of keys are in days and time: what is known of a constant in months is not known of them."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT i AS p, 'a' AS s, TIMESTAMP '2024-01-31' AS w FROM range(100) t(i)")
+    if victim:
+        connection.execute("INSERT INTO t VALUES (100, 'victim', '2024-01-31')")
+    tables = {"t": {"person": "p", "max_rows_contributed": 1}}
+    policy = {
+        "dataset": {"id": "t"},
+        "budget": {"epsilon": 1e15, "delta": 1e-6},
+        "defaults": {"epsilon": 1e9},
+        "tables": tables,
+    }
+    db = dpsql.connect(connection, policy=policy, ledger=":memory:")
+    late = "make_timestamp(least(greatest(epoch_us(w), 252600000000000000), 253000000000000000))"
+    step = (
+        f"SELECT p, year({late} - INTERVAL 9900 YEAR) AS y FROM t WHERE s = 'victim' GROUP BY p, w, INTERVAL 9900 YEAR"
+    )
+    query = f"SELECT count(*) FROM ({step}) WHERE y * 1{'0' * 36} > p"
+    assert db.sql(query).fetchall() == [(int(victim),)]
+    step = "SELECT p, time_bucket(INTERVAL 1 MONTH, w) AS x FROM t WHERE s = 'a' GROUP BY p, w, INTERVAL 1 MONTH"
+    assert db.sql(f"SELECT count(*) FROM ({step}) WHERE x = DATE '2024-01-01'").fetchall() == [(100,)]
+
+
+def test_nested_lengths_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators that look two levels down must not double the work with each level."""
+    steps, db = {}, session([])
+    for depth in (6, 12):
+        calls, value = [], "w"
+        monkeypatch.setattr(
+            passed, "operator", lambda node, lower, calls=calls: calls.append(node) or operator(node, lower)
+        )
+        for _ in range(depth):
+            value = f"make_timestamp(epoch_us({value} - to_days(1)))"
+        with pytest.raises(dpsql.Refused, match="twice"):
+            db.explain(f"SELECT count(*) FROM t WHERE {value} > TIMESTAMP '2024-01-01'")
+        steps[depth] = len(calls)
+    assert steps[12] < 3 * steps[6]

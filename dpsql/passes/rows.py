@@ -65,8 +65,12 @@ MAX_COPIED = 5_000  # nodes of expressions that names of the SELECT list stand f
 # --- expressions of one row --------------------------------------------------------------------------------------------
 
 
-def rows(node: exp.Expr, scope: Scope) -> Expr:
-    """An expression of one row."""
+def rows(node: exp.Expr, scope: Scope, known: dict[int, tuple[exp.Expr, Expr]] | None = None) -> Expr:
+    """An expression of one row. Some operators look at what is two levels below them: what is `known` is not lowered again, or
+    each level would double the work. Nodes are kept, so that no other gets their number."""
+    known = {} if known is None else known
+    if id(node) in known:
+        return known[id(node)][1]
     match node:
         case exp.Column() if not node.table and fold(node.name) in scope.either:
             sides = [exp.column(node.this.copy(), place, quoted=True) for place in scope.merged[fold(node.name)]]
@@ -103,7 +107,9 @@ def rows(node: exp.Expr, scope: Scope) -> Expr:
                 node,
             )
         case _:
-            return operator(node, lambda child: rows(child, scope))
+            lowered = operator(node, lambda child: rows(child, scope, known))
+            known[id(node)] = node, lowered
+            return lowered
 
 
 # --- FROM --------------------------------------------------------------------------------------------------------------
@@ -568,6 +574,7 @@ class Inside:
                 refuse("not_supported", "GROUP BY ALL takes no columns", "Leave one of them out.", self.group)
             if everything:
                 items = [node for _, node in self.selected if all(windowed(a) for a in aggregates(node))]
+                items = [node for node in items if not isinstance(node, exp.Literal)]  # it is no position here
             for item in items:
                 key = rows(self.meant(item), self.scope)
                 if key not in self.keys:
@@ -607,6 +614,8 @@ class Inside:
             except Refused:
                 lowered = None
             if lowered is not None and lowered in self.keys:
+                if isinstance(lowered, Constant):  # as it stands: the cells of a key may have another representation
+                    return lowered
                 return Column(f"g{self.keys.index(lowered)}", lowered.facts)
         if isinstance(node, exp.Filter) or is_aggregate(node):
             return self.aggregate(node)

@@ -75,6 +75,40 @@ pub fn integers(column: &ArrayRef) -> Option<Vec<u64>> {
     of_integers(column, |word| word)
 }
 
+/// What is made of texts; None for other types. What stands for NULL is anything.
+fn of_texts<R>(column: &ArrayRef, made: impl Fn(&[u8]) -> R) -> Option<Vec<R>> {
+    Some(match column.data_type() {
+        DataType::Utf8 => {
+            let texts = column.as_string::<i32>();
+            (0..texts.len()).map(|i| made(texts.value(i).as_bytes())).collect()
+        }
+        DataType::LargeUtf8 => {
+            let texts = column.as_string::<i64>();
+            (0..texts.len()).map(|i| made(texts.value(i).as_bytes())).collect()
+        }
+        DataType::Utf8View => {
+            let texts = column.as_string_view();
+            (0..texts.len()).map(|i| made(texts.value(i).as_bytes())).collect()
+        }
+        _ => return None,
+    })
+}
+
+/// A short text as a word, of which no other text has the same: a small one if it has no more than two bytes.
+#[inline]
+fn packed(text: &[u8]) -> Option<u64> {
+    match *text {
+        [] => Some(0),
+        [a] => Some(1 + u64::from(a)),
+        [a, b] => Some((1 << 9) + u64::from(u16::from_be_bytes([a, b]))),
+        _ if text.len() < 8 => {
+            let word = text.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            Some((text.len() as u64) << 56 | word)
+        }
+        _ => None,
+    }
+}
+
 /// Whether values of this type can have numbers.
 pub fn usable(kind: &DataType) -> Result<(), Error> {
     values(&arrow_array::new_empty_array(kind)).map(|_| ())
@@ -129,9 +163,9 @@ struct Book {
     null: u32,
     small: Vec<u32>,
     words: HashTable<(u64, u32)>,
-    bytes: HashTable<(u64, u32)>, // the hash of each, and its number
+    bytes: HashTable<(u64, u32, u32)>, // the hash of each, its number, and the number of its text
     texts: Vec<u8>,
-    ends: Vec<usize>, // where each ends among `texts`, by its number
+    ends: Vec<usize>, // where each ends among `texts`
     next: u32,
 }
 
@@ -159,10 +193,15 @@ impl Book {
         found.map_or(UNKNOWN, |entry| entry.1)
     }
 
+    #[inline]
     fn text(&self, text: &[u8]) -> u32 {
+        packed(text).map_or_else(|| self.long(text), |word| self.word(word))
+    }
+
+    fn long(&self, text: &[u8]) -> u32 {
         let hash = self.hasher.hash_one(text);
-        let same = |entry: &(u64, u32)| {
-            let number = entry.1 as usize;
+        let same = |entry: &(u64, u32, u32)| {
+            let number = entry.2 as usize;
             let start = if number == 0 { 0 } else { self.ends[number - 1] };
             entry.0 == hash && &self.texts[start..self.ends[number]] == text
         };
@@ -170,7 +209,8 @@ impl Book {
     }
 
     fn look_up(&self, column: &ArrayRef, instead: u32) -> Result<Vec<u32>, Error> {
-        let mut found = match of_integers(column, |word| self.word(word)) {
+        let found = of_integers(column, |word| self.word(word));
+        let mut found = match found.or_else(|| of_texts(column, |text| self.text(text))) {
             Some(found) => found,
             None => match values(column)? {
                 Values::Words(words) => words.iter().map(|word| self.word(*word)).collect(),
@@ -190,10 +230,14 @@ impl Book {
 
     /// The number of a value, a new one if need be.
     fn number(&mut self, value: Value) -> Result<u32, Error> {
+        let value = match value {
+            Value::Bytes(text) => packed(text).map_or(value, Value::Word),
+            _ => value,
+        };
         let known = match value {
             Value::Null => self.null,
             Value::Word(word) => self.word(word),
-            Value::Bytes(text) => self.text(text),
+            Value::Bytes(text) => self.long(text),
         };
         if known != UNKNOWN {
             return Ok(known);
@@ -216,12 +260,11 @@ impl Book {
             }
             Value::Bytes(text) => {
                 let hash = hasher.hash_one(text);
+                let place = u32::try_from(self.ends.len()).map_err(|_| Error::Size)?;
                 self.texts.extend_from_slice(text);
-                self.bytes.insert_unique(hash, (hash, number), |entry| entry.0);
+                self.ends.push(self.texts.len());
+                self.bytes.insert_unique(hash, (hash, number, place), |entry| entry.0);
             }
-        }
-        if !matches!(value, Value::Word(_)) {
-            self.ends.push(self.texts.len());
         }
         Ok(number)
     }
@@ -402,5 +445,43 @@ fn compare_values(column: &ArrayRef, left: usize, right: usize) -> Ordering {
             (Ok(Values::Bytes(left)), Ok(Values::Bytes(right))) => left[0].cmp(right[0]),
             _ => unreachable!("they have numbers, so their type is known"),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Arc;
+
+    use arrow_array::{ArrayRef, StringArray};
+
+    use super::{Codes, packed};
+
+    #[test]
+    fn short_texts_are_words_of_their_own() {
+        let bytes = [0, 1, 2, 9, 65, 127, 128, 254, 255];
+        let mut texts: Vec<Vec<u8>> = vec![Vec::new()];
+        for from in 0..texts.len() + 90 {
+            for byte in bytes {
+                let mut longer = texts[from].clone();
+                longer.push(byte);
+                texts.push(longer);
+            }
+        }
+        texts.extend((3..8).flat_map(|n| bytes.map(|byte| vec![byte; n])));
+        let texts: HashSet<_> = texts.into_iter().collect();
+        let words: HashSet<_> = texts.iter().map(|text| packed(text)).collect();
+        assert_eq!(words.len(), texts.len());
+        assert!(packed(&[255; 2]) < Some(super::SMALL) && packed(&[0; 8]).is_none());
+    }
+
+    #[test]
+    fn texts_of_all_lengths_have_numbers() {
+        let texts: Vec<String> = (0..40).map(|n| "ab".repeat(n)).collect();
+        let column: ArrayRef = Arc::new(StringArray::from(texts));
+        let codes = Codes::new(1, true);
+        let first = codes.of(std::slice::from_ref(&column), 40).unwrap_or_default();
+        assert_eq!(first, (0..40).collect::<Vec<u32>>());
+        assert_eq!(codes.known(std::slice::from_ref(&column), 40).unwrap_or_default(), first);
     }
 }
