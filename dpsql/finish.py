@@ -33,7 +33,7 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "lock_configuration": True,
 }
 
-LISTS = 16  # of public keys that are kept
+LISTED = 2**24  # characters of SQL whose keys are kept
 FIRST, LAST = "TIMESTAMP '0001-01-01'", "TIMESTAMP '9999-12-31'"
 
 Show = Callable[[duckdb.DuckDBPyConnection], object]  # puts a release under the name "noisy", for one connection
@@ -78,6 +78,10 @@ class Scratch:
         with self._lock, self._connection.cursor() as cursor:
             show(cursor)
             released = numbered(plan.keys)
+            if isinstance(plan.keys, PrivateKeys):  # the order in which they came is not kept
+                cursor.execute(f"CREATE TABLE released_{number} AS {released}")
+                released = f"SELECT * FROM released_{number}"
+                show = show_table(number)
             if isinstance(plan.keys, PublicKeys) and plan.keys.columns:  # of each it has a row, in their order
                 released = f'SELECT * FROM {self._listed(plan.keys.text, cursor)} POSITIONAL JOIN "noisy"'
             cursor.execute(f'CREATE TABLE answer_{number} AS WITH "released" AS ({released}) {plan.outer}')
@@ -85,9 +89,9 @@ class Scratch:
         return Answer(names, loss, self._keep(number, plan, show), plan)
 
     def _listed(self, text: str, cursor: duckdb.DuckDBPyConnection) -> str:
-        """The table of public keys and their numbers. Few are kept: to read many from their text takes long."""
+        """The table of public keys and their numbers. The last ones are kept: to read many from their text takes long."""
         if text not in self._keys:
-            while len(self._keys) >= LISTS:
+            while self._keys and sum(map(len, self._keys)) + len(text) > LISTED:
                 cursor.execute(f"DROP TABLE {self._keys.pop(next(iter(self._keys)))}")
             cursor.execute(f'CREATE TABLE keys_{(number := next(self._numbers))} AS {text} ORDER BY "row"')
             self._keys[text] = f"keys_{number}"
@@ -226,6 +230,11 @@ def show_range(plan: Plan) -> Show:
     return lambda cursor: cursor.execute(made)
 
 
+def show_table(number: int) -> Show:
+    made = f'CREATE TEMP VIEW "noisy" AS SELECT * EXCLUDE row FROM released_{number} ORDER BY row'
+    return lambda cursor: cursor.execute(made)
+
+
 def numbered(keys: Keys) -> str:
     """A release with the number of each key, in their order. Private ones come in the engine's, which other people's rows decide."""
     rows = 'SELECT * FROM "noisy"'
@@ -239,7 +248,7 @@ def numbered(keys: Keys) -> str:
 def drop(connection: duckdb.DuckDBPyConnection, lock: threading.RLock, number: int) -> None:
     try:
         with lock, connection.cursor() as cursor:
-            cursor.execute(f"DROP TABLE answer_{number}")
+            cursor.execute(f"DROP TABLE IF EXISTS released_{number}; DROP TABLE answer_{number}")
     except duckdb.Error:  # the interpreter is going down, and the scratch database with it
         pass
 

@@ -43,18 +43,19 @@ def release(plan: Plan, run: Callable[[str], Stream]) -> Noisy:
     return noisy
 
 
-LISTS = 64  # of public keys that are kept
+LISTED = 2**24  # characters of SQL whose keys are kept
 _lists: dict[str, Keys] = {}
 
 
 def listed(text: str, run: Callable[[str], Stream]) -> Keys:
-    """Public keys by the SQL that lists them. It reads no table, so it always gives the same: few are kept for later queries."""
+    """Public keys by the SQL that lists them. It reads no table, so it always gives the same: the last ones are kept for later
+    queries."""
     found = _lists.get(text)
     if found is None:
-        found = Keys(run(text))
-        if len(_lists) >= LISTS:
-            _lists.pop(next(iter(_lists)), None)
-        _lists[text] = found
+        found = _lists[text] = Keys(run(text))
+        for old in list(_lists):
+            if old != text and sum(map(len, list(_lists))) > LISTED:
+                _lists.pop(old, None)
     return found
 
 

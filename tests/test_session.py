@@ -13,6 +13,7 @@ import pytest
 import shop
 
 import dpsql
+from dpsql import finish, release
 from dpsql.plan import Plan
 
 GROUPED = "SELECT segment, count(*) AS n, avg(age) AS age FROM customer GROUP BY segment"
@@ -368,3 +369,18 @@ def test_limits_of_the_caller(db: dpsql.Session) -> None:
             with pytest.raises(dpsql.Refused) as refusal:
                 db.explain(query, **{word: wrong})  # type: ignore[arg-type]
             assert refusal.value.code == "limit_invalid"
+
+
+def test_lists_of_keys_are_kept_within_bounds(db: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no room for more than one list of public keys, each query still has its own."""
+    for module in (finish, release):
+        monkeypatch.setattr(module, "LISTED", 0)
+    for table, column, first in (
+        ("orders", "status", "open"),
+        ("customer", "segment", "business"),
+        ("orders", "status", "open"),
+    ):
+        answer = db.sql(f"SELECT {column}, count(*) FROM {table} GROUP BY 1")
+        assert answer.fetchall()[0][0] == first
+        tables = db._scratch._connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'keys%'")
+        assert tables.fetchall() == [(1,)] and len(release._lists) == 1
