@@ -385,7 +385,9 @@ def glob(node: exp.Glob, lower: Any) -> Expr:
 
 def together(left: exp.Expr, options: list[exp.Expr], negate: bool, lower: Any) -> Expr:
     """(a, b) = (1, 2), and IN of such rows. As in the engine, NULL is equal to NULL there."""
-    values = [lower(side) for side in take(left, "expressions")[0]]
+    values = [lower(side) for side in take(left, "expressions")[0] or ()]
+    if not values:
+        refuse("type_mismatch", "a row of no values is compared", "Write (a, b) = (1, 2).", left)
     tests: list[Expr] = []
     for option in options:
         if not isinstance(option, exp.Tuple) or len(option.expressions) != len(values):
