@@ -375,6 +375,7 @@ def test_lists_of_keys_are_kept_within_bounds(db: dpsql.Session, monkeypatch: py
     """Where there is no room for more than one list of public keys, each query still has its own."""
     for module in (finish, release):
         monkeypatch.setattr(module, "LISTED", 0)
+    monkeypatch.setattr(release, "_lists", {})
     for table, column, first in (
         ("orders", "status", "open"),
         ("customer", "segment", "business"),
