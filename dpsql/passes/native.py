@@ -243,7 +243,8 @@ def unlimited(split: Split, relation: Relation, one: bool) -> exp.Select:
     Proof:   with n <= max_rows rows in all, the norm of a person's counts is at most max_rows, so nothing of hers is scaled:
              she adds `factor` times what her rows add, and with one row in one group `weight` if it counts. All together add the sums
              over rows. And where all of a person's rows have the same keys she has one pair, and adds `weight` if one of
-             her rows counts: all together add that for each person with such a row
+             her rows counts: all together add that for each person with such a row. Exact values are summed in their own type
+             (`own_steps`): clipped to the same ends and shifted afterwards, by linearity these are the same integers
     Checked: test_lemmas (both forms), test_limit, test_single, test_prepare
     """
     blocks = list(enumerate(split.summands))
