@@ -141,6 +141,7 @@ def queries(plan: Plan) -> Iterator[str]:
         parts = (
             (limits.sums, "added up by the engine, as there is nothing to limit; the same as"),
             (limits.owners, "says whose the rows are of"),
+            (limits.persons, "says how many rows each person has"),
             (limits.rows, "limited and added up natively, as by"),
         )
         runs = [line for sql, how in parts if sql for line in (f"  {sql}", how)]

@@ -35,9 +35,10 @@ def release(plan: Plan, run: Callable[[str], Stream]) -> Noisy:
         noisy = add_noise(run(plan.inner), kind, scales, least)
     else:
         limits = plan.limits
-        rows, sums, owners = (run(sql) if sql else None for sql in (limits.rows, limits.sums, limits.owners))
+        texts = (limits.rows, limits.sums, limits.owners, limits.persons)
+        rows, sums, owners, persons = (run(sql) if sql else None for sql in texts)
         declared = listed(limits.declared, run) if limits.declared else None
-        noisy = limit_and_add_noise(rows, sums, declared, limits, kind, scales, least, owners)
+        noisy = limit_and_add_noise(rows, sums, declared, limits, kind, scales, least, owners, persons)
     if isinstance(plan.keys, PublicKeys) and len(noisy) != plan.keys.count:
         raise Failed
     return noisy

@@ -381,7 +381,8 @@ class Shadow:
         if limits is None:
             expected = {plan.inner: count}
         else:
-            sizes = {limits.rows: 0, limits.owners: 0, limits.sums: int(not limits.keys), limits.declared: count}
+            sizes = {limits.rows: 0, limits.owners: 0, limits.persons: 0}
+            sizes |= {limits.sums: int(not limits.keys), limits.declared: count}
             expected = {sql: size for sql, size in sizes.items() if sql}
         if plan.climb:
             expected[plan.climb] = sum(len(unknown.rungs) for unknown in plan.unknowns)

@@ -9,7 +9,7 @@ from typing import Literal
 from sqlglot import exp
 
 from dpsql import algebra
-from dpsql.algebra import Column, identifier, name, total
+from dpsql.algebra import Call, Column, Expr, identifier, name, total
 from dpsql.catalog import CODE, DOUBLE, PERSON, VARCHAR, fold, quoted
 from dpsql.functions import to_type
 from dpsql.passes.measure import (
@@ -35,12 +35,13 @@ from dpsql.passes.measure import (
 from dpsql.passes.single import bounding, same_group, single, uses
 from dpsql.passes.split import Split
 from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, numbered, text_of_keys
-from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Unnest, Windowed, owners, sources
+from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Unnest, Windowed, owners, select, sources
 
 LISTED = 32  # texts that are looked up one after the other
 WIDEST = 36  # columns of the native form
 FINEST = 2**53  # grids of it
 # Their hashes are computed there, and only for persons who have too many groups.
+QUICK = {"=", "!=", "<", "<=", ">", ">=", "BETWEEN", "AND", "OR", "NOT", "IS NULL"}  # functions in conditions
 HASHED = {f"{sign}{word}" for sign in ("", "U") for word in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")}
 
 
@@ -51,7 +52,8 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     Gives:   what `limit_and_add_noise` needs to find the rows of `inner`, number for number
     Proof:   `rows` is the step of that name with values still to be clipped, which is one comparison, and with rows of nobody,
              which are left out there; or it has what leads to a person, and `owners` says where, for the same join
-             (`referring`). Private keys are ranked by the engine's own hashes, so that both forms rank
+             (`referring`). `persons` is the same relation without keys and values, or has rows more: whoever has few rows there has few.
+             Private keys are ranked by the engine's own hashes, so that both forms rank
              alike: `rows` has them, or they are of whole numbers, for which they are known. Rows with other keys than the declared
              ones are left out there (`as_stored`). The other steps are the same integer arithmetic on the same numbers
              (rust/limit). Which form runs depends on the text and on the schema alone
@@ -79,7 +81,7 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     ):
         return None
     private, declared = isinstance(split.keys, PrivateKeys), ""
-    rows, owners, sums = parted(split, max_rows)
+    rows, owners, sums, counted = parted(split, max_rows)
     if keys and isinstance(split.keys, PublicKeys):
         shown = ", ".join(map(quoted, keys))
         declared = (
@@ -89,6 +91,7 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     return Limits(
         text_of(rows),
         text_of(owners),
+        text_of(counted),
         text_of(sums),
         declared,
         len(keys),
@@ -103,22 +106,25 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     )
 
 
-def parted(split: Split, max_rows: int) -> tuple[exp.Select | None, exp.Select | None, exp.Select | None]:
-    """SQL for the rows that need limits, for whose they are, and for the sums of those that need none; from the text and the
-    schema alone.
+Parts = tuple[exp.Select | None, exp.Select | None, exp.Select | None, exp.Select | None]
+
+
+def parted(split: Split, max_rows: int) -> Parts:
+    """SQL for the rows that need limits, for whose they are, for the sums of those that need none, and for the persons of the
+    first alone; from the text and the schema alone.
 
     In a prepared table it is known how many rows each person has. Those with few are within the limits whatever is asked of
     them, since no relation that the table bounds has more rows of hers; only the others are limited.
     """
     relation, kinds = mapped(split.tracked.relation, read), {s.kind for s in split.summands}
     if single(relation):
-        return None, None, unlimited(split, relation, one=True)
+        return None, None, unlimited(split, relation, one=True), None
     if kinds <= {"persons"} and same_group(split):
-        return None, None, unlimited(split, relation, one=False)
+        return None, None, unlimited(split, relation, one=False), None
     base = bounding(relation)
     if isinstance(split.keys, PrivateKeys) or not isinstance(base, Owned) or not base.scan.table.prepared:
         referred, owned = referring(split, relation)
-        return streamed(split, referred), owned, None
+        return streamed(split, referred), owned, None, persons(split, referred)
     coded = (
         replace(base, read=CODE) if len(list(owners_in(relation))) == 1 else base
     )  # else a join would compare numbers with persons
@@ -127,9 +133,9 @@ def parted(split: Split, max_rows: int) -> tuple[exp.Select | None, exp.Select |
         return mapped(relation, lambda owned: new if owned is base else owned)
 
     if kinds != {"rows"}:
-        return streamed(split, with_(coded)), None, None
+        return streamed(split, with_(coded)), None, None, None
     light, heavy = replace(coded, few=max_rows), replace(coded, many=max_rows)
-    return streamed(split, with_(heavy)), None, unlimited(split, with_(light), one=True)
+    return streamed(split, with_(heavy)), None, unlimited(split, with_(light), one=True), None
 
 
 def read(owned: Owned) -> Owned:
@@ -215,6 +221,36 @@ def with_nobody(relation: Relation) -> Relation:
             return replace(relation, source=with_nobody(source))
         case _:
             return relation
+
+
+def persons(split: Split, relation: Relation) -> exp.Select | None:
+    """The person of each row that `streamed` gives, or more rows than these: who has few need not be limited, and if that is known
+    before the rows come they are added up at once. Else they are kept until all are there.
+
+    None where to read the rows twice would take longer, or where persons are counted: their rows must be put together anyway.
+    """
+    if isinstance(split.keys, PrivateKeys) or not scanned(relation) or {s.kind for s in split.summands} != {"rows"}:
+        return None
+    rows = exp.select(name(split.tracked.person).as_("person", quoted=True))
+    read_ = select(as_stored(split, with_nobody(relation)))
+    return rows.from_(read_.subquery(identifier("s"), copy=False), copy=False)
+
+
+def scanned(relation: Relation) -> bool:
+    """Whether its rows are those of one table that meet a condition which is quick."""
+    match relation:
+        case Owned(_, path, _, read_):
+            return bool(read_ or not path)
+        case Filter(source, predicate):
+            return scanned(source) and quick(predicate)
+        case Project(source):
+            return scanned(source)
+        case _:
+            return False
+
+
+def quick(expression: Expr) -> bool:
+    return not isinstance(expression, Call) or (expression.function in QUICK and all(map(quick, expression.arguments)))
 
 
 def streamed(split: Split, relation: Relation) -> exp.Select:

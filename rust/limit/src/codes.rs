@@ -184,11 +184,14 @@ impl Book {
     }
 
     #[inline]
+    #[allow(clippy::cast_possible_truncation)] // it is small
     fn word(&self, word: u64) -> u32 {
-        if word < SMALL {
-            #[allow(clippy::cast_possible_truncation)] // it is small
-            return self.small.get(word as usize).copied().unwrap_or(UNKNOWN);
-        }
+        if word < self.small.len() as u64 { self.small[word as usize] } else { self.large(word) }
+    }
+
+    #[cold] // so that what most words need is not a call
+    #[inline(never)]
+    fn large(&self, word: u64) -> u32 {
         let found = self.words.find(self.hasher.hash_one(word), |entry| entry.0 == word);
         found.map_or(UNKNOWN, |entry| entry.1)
     }
@@ -351,6 +354,9 @@ impl Codes {
         let books = self.books.read().map_err(|_| Error::Size)?;
         let mut found = books.look_up(columns, |_| UNKNOWN)?;
         drop(books);
+        if found.iter().fold(0, |all, number| all | number) < MOST {
+            return Ok(found); // numbers are below that, and `UNKNOWN` is not
+        }
         let mut missing = found.iter_mut().enumerate().filter(|(_, number)| **number == UNKNOWN);
         let Some(first) = missing.next() else { return Ok(found) };
         let read = columns.iter().map(values).collect::<Result<Vec<_>, _>>()?;

@@ -1,22 +1,110 @@
 //! Rows as they come from the engine: those of persons whom nothing limits are added, the others are put into parts.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow_array::{Array, BooleanArray, RecordBatch, RecordBatchReader, new_empty_array};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchReader, new_empty_array};
 use arrow_select::filter::filter_record_batch;
 
 use crate::codes::Codes;
-use crate::light::{self, Counts, Light};
+use crate::light::{self, Counts, Heavy, Light};
 use crate::measure::Measures;
 use crate::owners::{Owners, Whose};
 use crate::parts::{Inbox, Outgoing, Rows, Scratch};
 use crate::persons::Persons;
 use crate::rank::Noted;
-use crate::{Error, Hashed, Limits, SLICE, cores, in_threads, lock, numbers};
+use crate::shelves::{Clerk, Kept, SETS, Shelves, Sorter};
+use crate::{Error, Hashed, Kind, Limits, SLICE, cores, in_threads, lock, numbers};
 
-/// Bytes of rows that are kept until all persons' rows are counted.
-const KEPT: usize = 1 << 30;
+type Batch = Result<RecordBatch, Error>;
+
+/// A stream whose batches threads take in turn.
+struct Batches<R> {
+    left: Mutex<(Option<Batch>, Option<R>)>, // the first one, and the others
+    some: ArrayRef,                          // of what says whose the first rows are
+    threads: usize,
+}
+
+impl<R: RecordBatchReader + Send> Batches<R> {
+    fn new(mut rows: R) -> Self {
+        let kind = rows.schema().field(0).data_type().clone();
+        let first = rows.next().map(|batch| batch.map_err(|_| Error::Stream));
+        let some = match &first {
+            Some(Ok(batch)) => batch.column(0).slice(0, SLICE.min(batch.num_rows())),
+            _ => new_empty_array(&kind),
+        };
+        let threads = if some.len() < SLICE { 1 } else { cores() };
+        Self { left: Mutex::new((first, Some(rows))), some, threads }
+    }
+
+    fn next(&self) -> Option<Batch> {
+        let mut left = lock(&self.left);
+        let rows = |rows: &mut R| rows.next().map(|batch| batch.map_err(|_| Error::Stream));
+        let next = left.0.take().or_else(|| left.1.as_mut().and_then(rows));
+        if !matches!(next, Some(Ok(_))) {
+            left.1 = None; // whatever there was: it is not asked again
+        }
+        next
+    }
+
+    /// Calls `act` with the rows that are someone's, few at a time: what they need stays near the processor.
+    fn each(&self, mut act: impl FnMut(&RecordBatch) -> Result<(), Error>) -> Result<(), Error> {
+        while let Some(batch) = self.next() {
+            let batch = batch?;
+            for start in (0..batch.num_rows()).step_by(SLICE) {
+                act(&owned(batch.slice(start, SLICE.min(batch.num_rows() - start)))?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whose the rows are; and, if their persons came before them, who has many and how many rows there are.
+pub struct Counted {
+    whose: Whose,
+    heavy: Heavy,
+    rows: usize,
+}
+
+impl Counted {
+    /// From a stream of the persons of all rows, or of what leads to them.
+    ///
+    /// # Errors
+    /// If they cannot be read, or if something else than rows is counted.
+    pub fn new(
+        limits: &Limits,
+        owners: Option<&[RecordBatch]>,
+        persons: impl RecordBatchReader + Send,
+    ) -> Result<Self, Error> {
+        if limits.private || limits.blocks.iter().any(|block| block.kind == Kind::Persons) {
+            return Err(Error::Columns); // who has which keys can be told only from rows that are kept
+        }
+        let batches = Batches::new(persons);
+        let whose = whose(owners, &batches.some)?;
+        let found = in_threads(batches.threads, || {
+            let (mut counts, mut rows) = (Counts::default(), 0);
+            batches.each(|slice| {
+                whose.each(slice.column(0), |persons, _| {
+                    counts.add(&persons);
+                    rows += persons.len();
+                    Ok(())
+                })
+            })?;
+            Ok((counts, rows))
+        })?;
+        let rows = found.iter().map(|one| one.1).sum();
+        let counts = found.into_iter().map(|one| one.0).reduce(Counts::merge).unwrap_or_default();
+        let most = light::most(limits, 0).ok_or(Error::Columns)?; // it does not depend on keys here
+        Ok(Self { whose, heavy: counts.above(most), rows })
+    }
+}
+
+fn whose(owners: Option<&[RecordBatch]>, some: &ArrayRef) -> Result<Whose, Error> {
+    Ok(match owners {
+        Some(pairs) => Whose::Through(Owners::new(pairs)?),
+        None => Whose::Own(Persons::like(some)),
+    })
+}
 
 pub struct Taken {
     pub whose: Whose,
@@ -27,101 +115,143 @@ pub struct Taken {
 
 /// Takes all rows: those of persons whom nothing limits are added, and the others are put into parts.
 ///
-/// Threads take batches in turn. Who has few rows is known when all are there: until then they are kept. If they are too
+/// Threads take batches in turn. If it is not known who has few rows, all are kept until it is. If they are too
 /// many for that, all are put into parts.
 pub fn take_in<const W: usize>(
-    mut rows: impl RecordBatchReader + Send,
+    rows: impl RecordBatchReader + Send,
+    counted: Option<Counted>,
     owners: Option<&[RecordBatch]>,
     limits: &Limits,
     measures: &Measures,
     keys: &Codes,
     inbox: &Inbox<W>,
 ) -> Result<Taken, Error> {
-    let kind = rows.schema().field(0).data_type().clone();
-    let first = rows.next();
-    let some = match &first {
-        Some(Ok(batch)) => batch.column(0).slice(0, SLICE.min(batch.num_rows())),
-        _ => new_empty_array(&kind),
+    let intake = Intake {
+        batches: Batches::new(rows),
+        noted: Noted::default(),
+        limits,
+        measures,
+        keys,
+        inbox,
     };
-    let whose = match owners {
-        Some(pairs) => Whose::Through(Owners::new(pairs)?),
-        None => Whose::Own(Persons::like(&some)),
+    let (whose, (last, light)) = if let Some(counted) = counted {
+        let found = intake.add_up(&counted)?;
+        (counted.whose, found)
+    } else {
+        let whose = whose(owners, &intake.batches.some)?;
+        let narrow = measures.narrow();
+        let found = if narrow { intake.keep::<u32>(&whose) } else { intake.keep::<u64>(&whose) };
+        (whose, found?)
     };
-    let noted = Noted::default();
-    let (kept, bytes) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
-    let keep = AtomicBool::new(light::most(limits, 0).is_some());
-    let threads = if some.len() < SLICE { 1 } else { cores() };
-    let left = Mutex::new((first, Some(rows)));
-    let took = in_threads(threads, || {
-        let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
-        let mut counts = Counts::default();
-        loop {
-            let next = {
-                let mut left = lock(&left);
-                let next = left.0.take().or_else(|| left.1.as_mut().and_then(Iterator::next));
-                if !matches!(next, Some(Ok(_))) {
-                    left.1 = None; // whatever there was: it is not asked again
-                }
-                next
-            };
-            let Some(batch) = next else {
-                return Ok((outgoing.finish(inbox, &mut scratch), counts));
-            };
-            let batch = batch.map_err(|_| Error::Stream)?;
-            for start in (0..batch.num_rows()).step_by(SLICE) {
-                let slice = owned(batch.slice(start, SLICE.min(batch.num_rows() - start)))?;
-                let (columns, count) = (slice.columns(), slice.num_rows());
-                let (before, mut after) = columns.split_at(1 + limits.keys);
-                let key = numbers(limits, keys, &before[1..], count)?;
-                if limits.hashed == Hashed::Keys {
-                    let (hashes, axes) = after.split_first().ok_or(Error::Columns)?;
-                    noted.note(&key, hashes)?;
-                    after = axes;
-                }
-                let words = measures.of(after)?;
-                let unowned = Rows { persons: Vec::new(), keys: key, words };
-                let mut unowned = Some(unowned);
-                whose.each(&columns[0], |persons, found| {
-                    let rows = match (found, &mut unowned) {
-                        (Some(found), Some(rows)) => rows.of(persons, found),
-                        (_, rows) => Rows { persons, ..rows.take().ok_or(Error::Columns)? },
-                    };
-                    let size = 8 * (1 + rows.words.len()) * rows.persons.len();
-                    let before = bytes.fetch_add(size, Ordering::Relaxed);
-                    if keep.load(Ordering::Relaxed) && before < KEPT && counts.add(&rows.persons) {
-                        lock(&kept).push(rows);
-                        return Ok(());
-                    }
-                    keep.store(false, Ordering::Relaxed);
-                    outgoing.take(&rows, inbox, &mut scratch)
-                })?;
+    Ok(Taken { whose, noted: intake.noted, last, light })
+}
+
+struct Intake<'a, R, const W: usize> {
+    batches: Batches<R>,
+    noted: Noted,
+    limits: &'a Limits,
+    measures: &'a Measures<'a>,
+    keys: &'a Codes,
+    inbox: &'a Inbox<'a, W>,
+}
+
+impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
+    /// Calls `take` with rows and their persons.
+    fn each(
+        &self,
+        whose: &Whose,
+        mut take: impl FnMut(Rows) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.batches.each(|slice| {
+            let (before, mut after) = slice.columns().split_at(1 + self.limits.keys);
+            let keys = numbers(self.limits, self.keys, &before[1..], slice.num_rows())?;
+            if self.limits.hashed == Hashed::Keys {
+                let (hashes, axes) = after.split_first().ok_or(Error::Columns)?;
+                self.noted.note(&keys, hashes)?;
+                after = axes;
             }
+            let rows = Rows { persons: Vec::new(), keys, words: self.measures.of(after)? };
+            each_person(whose, slice, rows, &mut take)
+        })
+    }
+
+    /// Adds rows of persons of whom it is known that nothing limits them as they come.
+    fn add_up(&self, counted: &Counted) -> Result<(u64, Vec<u128>), Error> {
+        let done = in_threads(self.batches.threads, || {
+            let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
+            let (mut light, mut slots, mut rows) =
+                (Light::new(self.limits, self.measures), Vec::new(), 0);
+            self.each(&counted.whose, |found| {
+                rows += found.persons.len();
+                let left = counted.heavy.slots(&found.persons, &found.keys, &mut slots);
+                light.add(&slots, |i| &found.words[i], self.keys.count());
+                outgoing.take(&found.select(&left), self.inbox, &mut scratch)
+            })?;
+            Ok((outgoing.finish(self.inbox, &mut scratch), light, rows))
+        })?;
+        if done.iter().map(|one| one.2).sum::<usize>() > counted.rows {
+            return Err(Error::Stream); // there were fewer when their persons were counted
         }
-    })?;
-    let kept = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let (last, counts): (Vec<_>, Vec<_>) = took.into_iter().unzip();
-    let counts = counts.into_iter().reduce(Counts::merge).unwrap_or_default();
-    let total: usize = kept.iter().map(|rows: &Rows| rows.persons.len()).sum();
-    let most = light::most(limits, keys.count()).filter(|_| keep.into_inner());
-    let heavy = most.map(|most| counts.above(most));
-    let left = Mutex::new(kept.into_iter());
-    let added = in_threads(threads, || {
-        let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
-        let new = |heavy| Light::new(limits, measures, heavy, keys.count(), total);
-        let mut light = heavy.as_ref().and_then(new);
-        loop {
-            let next = lock(&left).next();
-            let Some(rows) = next else { return Ok((outgoing.finish(inbox, &mut scratch), light)) };
-            let rows = if let Some(light) = &mut light { light.add(&rows) } else { rows };
-            outgoing.take(&rows, inbox, &mut scratch)?;
-        }
-    })?;
-    let (later, light): (Vec<_>, Vec<_>) = added.into_iter().unzip();
-    Ok(Taken {
-        whose,
-        noted,
-        last: last.into_iter().chain(later).max().unwrap_or(0),
-        light: Light::totals(light.into_iter().flatten().collect())?,
+        let last = done.iter().map(|one| one.0).max().unwrap_or(0);
+        Ok((last, Light::totals(done.into_iter().map(|one| one.1))))
+    }
+
+    /// Keeps all rows until their persons are counted.
+    fn keep<T: Kept + Sync>(&self, whose: &Whose) -> Result<(u64, Vec<u128>), Error> {
+        let shelves = Shelves::<T>::new();
+        let keep = AtomicBool::new(light::most(self.limits, 0).is_some());
+        let took = in_threads(self.batches.threads, || {
+            let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
+            let (mut sorter, mut others) = (Sorter::new(self.measures.kept()), Counts::default());
+            self.each(whose, |rows| {
+                let left = if keep.load(Ordering::Relaxed) {
+                    keep.fetch_and(!shelves.full(), Ordering::Relaxed);
+                    sorter.take(&rows, &shelves)
+                } else {
+                    Some(rows)
+                };
+                let Some(rows) = left else { return Ok(()) };
+                others.add(&rows.persons);
+                outgoing.take(&rows, self.inbox, &mut scratch)
+            })?;
+            sorter.finish(&shelves);
+            Ok((outgoing.finish(self.inbox, &mut scratch), others))
+        })?;
+        let (last, others): (Vec<_>, Vec<_>) = took.into_iter().unzip();
+        let others = others.into_iter().reduce(Counts::merge).unwrap_or_default();
+        let most = light::most(self.limits, self.keys.count()).filter(|_| keep.into_inner());
+        let left = Mutex::new(0..SETS);
+        let cleared = in_threads(self.batches.threads, || {
+            let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
+            let mut light = most.map(|_| Light::new(self.limits, self.measures));
+            let mut clerk =
+                Clerk::new(light.as_mut(), most.unwrap_or(0), &others, self.keys.count());
+            loop {
+                let next = lock(&left).next();
+                let Some(set) = next else { break };
+                clerk.clear(&shelves, set, |rows| outgoing.take(rows, self.inbox, &mut scratch))?;
+            }
+            Ok((outgoing.finish(self.inbox, &mut scratch), light))
+        })?;
+        let (later, light): (Vec<_>, Vec<_>) = cleared.into_iter().unzip();
+        let last = last.into_iter().chain(later).max().unwrap_or(0);
+        Ok((last, Light::totals(light.into_iter().flatten())))
+    }
+}
+
+/// Calls `take` with rows and their persons: a row that reaches several persons is a row of each.
+fn each_person(
+    whose: &Whose,
+    slice: &RecordBatch,
+    rows: Rows,
+    take: &mut impl FnMut(Rows) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut unowned = Some(rows);
+    whose.each(slice.column(0), |persons, found| {
+        take(match (found, &mut unowned) {
+            (Some(found), Some(rows)) => rows.of(persons, found),
+            (_, rows) => Rows { persons, ..rows.take().ok_or(Error::Columns)? },
+        })
     })
 }
 

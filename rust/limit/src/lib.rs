@@ -35,6 +35,7 @@ mod parts;
 mod person;
 mod persons;
 mod rank;
+mod shelves;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,6 +48,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
 
 use codes::{Codes, UNKNOWN};
+pub use intake::Counted;
 use intake::take_in;
 use measure::Measures;
 use parts::{Inbox, Scratch};
@@ -171,17 +173,18 @@ pub fn limit(
     declared: Option<&Keys>,
     sums: Option<&RecordBatch>,
     owners: Option<&[RecordBatch]>,
+    counted: Option<Counted>,
     rows: Option<impl RecordBatchReader + Send>,
 ) -> Result<RecordBatch, Error> {
     let measures = Measures::new(limits)?;
     match measures.first() + measures.words() {
-        1 => run::<1>(limits, declared, sums, owners, rows),
-        2 => run::<2>(limits, declared, sums, owners, rows),
-        3 => run::<3>(limits, declared, sums, owners, rows),
-        4 => run::<4>(limits, declared, sums, owners, rows),
-        5..=8 => run::<8>(limits, declared, sums, owners, rows),
-        9..=16 => run::<16>(limits, declared, sums, owners, rows),
-        17..=40 => run::<40>(limits, declared, sums, owners, rows),
+        1 => run::<1>(limits, declared, sums, owners, counted, rows),
+        2 => run::<2>(limits, declared, sums, owners, counted, rows),
+        3 => run::<3>(limits, declared, sums, owners, counted, rows),
+        4 => run::<4>(limits, declared, sums, owners, counted, rows),
+        5..=8 => run::<8>(limits, declared, sums, owners, counted, rows),
+        9..=16 => run::<16>(limits, declared, sums, owners, counted, rows),
+        17..=40 => run::<40>(limits, declared, sums, owners, counted, rows),
         _ => Err(Error::Columns),
     }
 }
@@ -191,6 +194,7 @@ fn run<const W: usize>(
     declared: Option<&Keys>,
     sums: Option<&RecordBatch>,
     owners: Option<&[RecordBatch]>,
+    counted: Option<Counted>,
     rows: Option<impl RecordBatchReader + Send>,
 ) -> Result<RecordBatch, Error> {
     let measures = Measures::new(limits)?;
@@ -207,8 +211,9 @@ fn run<const W: usize>(
         None => rows.as_ref().map(|rows| rows.schema().field(0).data_type().clone()),
     };
     let inbox = Inbox::<W>::new(keys, measures.first());
-    let mut taken =
-        rows.map(|rows| take_in(rows, owners, limits, &measures, keys, &inbox)).transpose()?;
+    let mut taken = rows
+        .map(|rows| take_in(rows, counted, owners, limits, &measures, keys, &inbox))
+        .transpose()?;
 
     let mut columns = keys.rows()?;
     if limits.private && columns.is_empty() {

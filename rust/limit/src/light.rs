@@ -4,17 +4,14 @@
 //! if these are no more than any limit, her rows count in full, in any order and apart from each other. `Counts` says who that is, once all rows are
 //! there; `Light` adds theirs.
 
-use std::sync::Mutex;
-
 use crate::codes::UNKNOWN;
 use crate::measure::{Measures, Source, below, unpacked};
-use crate::parts::Rows;
-use crate::{Error, Kind, Limits, SLICE, in_threads, lock};
+use crate::{Kind, Limits};
 
 /// So many rows add less than a word can hold: one adds at most 2^36.
 const SETTLED: usize = 1 << 26;
-/// Persons with larger numbers are not counted.
-const COUNTED: usize = 1 << 24;
+/// Persons with larger numbers are not counted, and nobody knows that they have few rows.
+pub const COUNTED: u32 = 1 << 24;
 
 /// How many rows are within all limits where there are so many keys. None if some rows do not count for persons.
 pub fn most(limits: &Limits, keys: usize) -> Option<u32> {
@@ -30,42 +27,46 @@ pub fn most(limits: &Limits, keys: usize) -> Option<u32> {
     Some(u32::try_from(most).unwrap_or(u32::MAX))
 }
 
-/// How many rows each person has, those included that have no key.
+/// How many rows each person has, those included that have no key; of more than can be counted, as many as can.
 #[derive(Default)]
 pub struct Counts(Vec<u32>);
 
 impl Counts {
-    /// Counts fewer than 2^32 rows; false if persons have numbers that are too large for that.
-    pub fn add(&mut self, persons: &[u32]) -> bool {
-        let last = persons.iter().copied().max().map_or(0, |last| last as usize);
+    pub fn add(&mut self, persons: &[u32]) {
+        // No number is above the bits of all; and this is quicker than to find the largest.
+        let last = persons.iter().fold(0, |all, person| all | person);
         if last >= COUNTED {
-            return false;
+            let counted: Vec<_> = persons.iter().copied().filter(|one| *one < COUNTED).collect();
+            return self.add(&counted);
         }
-        if last >= self.0.len() {
-            self.0.resize((last + 1).next_power_of_two(), 0);
+        if last as usize >= self.0.len() {
+            self.0.resize((last as usize + 1).next_power_of_two(), 0);
         }
         for person in persons {
             let count = &mut self.0[*person as usize];
-            *count = count.wrapping_add(1);
+            *count = count.saturating_add(1);
         }
-        true
     }
 
     pub fn merge(mut self, mut other: Self) -> Self {
         if self.0.len() < other.0.len() {
             std::mem::swap(&mut self, &mut other);
         }
-        self.0.iter_mut().zip(other.0).for_each(|(count, more)| *count += more);
+        let counts = self.0.iter_mut().zip(other.0);
+        counts.for_each(|(count, more)| *count = count.saturating_add(more));
         self
     }
 
-    /// Those with more rows.
+    pub fn of(&self, person: usize) -> u32 {
+        self.0.get(person).copied().unwrap_or(0)
+    }
+
+    /// Those with more rows, and those who were not counted.
     pub fn above(&self, most: u32) -> Heavy {
-        let last = self.0.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
         let word = |counts: &[u32]| {
             counts.iter().enumerate().fold(0, |word, (i, n)| word | u64::from(*n > most) << i)
         };
-        Heavy(self.0[..last].chunks(64).map(word).collect())
+        Heavy(self.0.chunks(64).map(word).collect())
     }
 }
 
@@ -73,47 +74,20 @@ impl Counts {
 pub struct Heavy(Vec<u64>);
 
 impl Heavy {
-    fn has(&self, person: u32) -> bool {
-        self.0[person as usize / 64] >> (person % 64) & 1 == 1
-    }
-
-    fn persons(&self) -> usize {
-        64 * self.0.len()
-    }
-}
-
-/// Pairs of a person and a key, each as the place of its bit in one of several sets: these stay near the processor.
-struct Pairs {
-    bits: u32,    // there are two to the power of this sets, and persons are dealt out to them
-    width: usize, // how many persons a set has at the most, a multiple of 64
-    keys: usize,
-}
-
-impl Pairs {
-    /// None if there would be far more bits than rows.
-    fn new(persons: usize, keys: usize, rows: usize) -> Option<Self> {
-        let all = persons * keys;
-        let bits = (all >> 22).next_power_of_two().ilog2().min(8);
-        let width = persons.div_ceil(64 << bits) * 64;
-        let fit = all <= 256 * rows && width * keys <= 1 << 32;
-        fit.then_some(Self { bits, width, keys })
-    }
-
-    /// The set, and the place in it.
-    #[allow(clippy::cast_possible_truncation)] // `new` has seen to it
-    fn place(&self, person: u32, key: u32) -> (usize, u32) {
-        let number = (person >> self.bits) as usize;
-        (person as usize & ((1 << self.bits) - 1), (key as usize * self.width + number) as u32)
-    }
-
-    /// For each key how many persons have it, from lists of places in one set.
-    fn count<'a>(&self, places: impl Iterator<Item = &'a Vec<u32>>) -> Vec<u64> {
-        let mut seen = vec![0_u64; self.width / 64 * self.keys];
-        for place in places.flatten() {
-            seen[*place as usize / 64] |= 1 << (place % 64);
-        }
-        let persons = seen.chunks_exact((self.width / 64).max(1));
-        persons.map(|seen| seen.iter().map(|word| u64::from(word.count_ones())).sum()).collect()
+    /// The slots of rows (see `Light::add`), and which of them are of these persons.
+    pub fn slots(&self, persons: &[u32], keys: &[u32], slots: &mut Vec<u32>) -> Vec<usize> {
+        const { assert!(UNKNOWN == u32::MAX) }
+        let mut left = Vec::new();
+        slots.clear();
+        slots.extend(persons.iter().zip(keys).enumerate().map(|(i, (person, key))| {
+            let word = self.0.get(*person as usize / 64).copied().unwrap_or(u64::MAX);
+            if word >> (person % 64) & 1 == 1 {
+                left.push(i);
+                return 0;
+            }
+            key.wrapping_add(1) // 0 for `UNKNOWN`
+        }));
+        left
     }
 }
 
@@ -135,27 +109,17 @@ enum Of {
 }
 
 /// What such rows add to the totals of keys.
-pub struct Light<'a> {
-    heavy: &'a Heavy,
+pub struct Light {
     columns: Vec<Column>,
+    width: usize, // how many totals a key has
     first: usize, // where measures begin among the words of rows
     unsettled: usize,
     totals: Vec<u128>,
-    pairs: Option<Pairs>,       // if someone asks how many persons there are
-    open: Vec<Vec<u32>>,        // places in each set: lists that are being filled
-    places: Vec<Vec<Vec<u32>>>, // and full ones, as long as those of rows, so that the memory of these is used again
-    slots: Vec<u32>,
+    keys: usize, // that have sums
 }
 
-impl<'a> Light<'a> {
-    /// For so many rows; None if persons are asked for and their pairs would take too much room.
-    pub fn new(
-        limits: &Limits,
-        measures: &Measures,
-        heavy: &'a Heavy,
-        keys: usize,
-        rows: usize,
-    ) -> Option<Self> {
+impl Light {
+    pub fn new(limits: &Limits, measures: &Measures) -> Self {
         let persons = limits.private.then_some((Of::Persons, 1));
         let blocks = limits.blocks.iter();
         let factors = blocks.flat_map(|block| block.columns.iter().map(move |c| (block, c.1)));
@@ -184,65 +148,36 @@ impl<'a> Light<'a> {
                 }),
             }
         }
-        for column in &mut columns {
-            column.sums = vec![0; (keys + 1) * column.factors.len()];
-        }
-        let once = columns.iter().any(|column| matches!(column.of, Of::Persons));
-        let pairs = if once { Some(Pairs::new(heavy.persons(), keys, rows)?) } else { None };
-        let sets = pairs.as_ref().map_or(0, |pairs| 1 << pairs.bits);
-        Some(Self {
-            heavy,
-            totals: vec![0; keys * width],
-            columns,
-            first: measures.first() - 1,
-            unsettled: 0,
-            open: (0..sets).map(|_| Vec::with_capacity(SLICE)).collect(),
-            places: vec![Vec::new(); sets],
-            pairs,
-            slots: Vec::new(),
-        })
+        let first = measures.first() - 1;
+        Self { columns, width, first, unsettled: 0, totals: Vec::new(), keys: 0 }
     }
 
-    /// Adds rows of persons who are not heavy, and gives back the others.
-    pub fn add(&mut self, rows: &Rows) -> Rows {
-        self.unsettled += rows.persons.len();
+    /// Whether someone asks how many persons there are.
+    pub fn counts_persons(&self) -> bool {
+        self.columns.iter().any(|column| matches!(column.of, Of::Persons))
+    }
+
+    /// Adds rows: each has one more than the number of its key as its slot, or 0 if it is not added. So many keys there are so far.
+    pub fn add<'a>(&mut self, slots: &[u32], word: impl Fn(usize) -> &'a [u64], keys: usize) {
+        self.unsettled += slots.len();
         if self.unsettled > SETTLED {
             self.settle();
-            self.unsettled = rows.persons.len();
+            self.unsettled = slots.len();
         }
-        let mut left = Vec::new();
-        self.slots.clear();
-        self.slots.extend(rows.persons.iter().zip(&rows.keys).enumerate().map(
-            |(i, (person, key))| {
-                if self.heavy.has(*person) {
-                    left.push(i);
-                    return 0;
-                }
-                key.wrapping_add(1) // 0 for `UNKNOWN`
-            },
-        ));
-        const { assert!(UNKNOWN == u32::MAX) }
-        if let Some(pairs) = &self.pairs {
-            for (slot, person) in
-                self.slots.iter().zip(&rows.persons).filter(|(slot, _)| **slot > 0)
-            {
-                let (set, place) = pairs.place(*person, slot - 1);
-                let open = &mut self.open[set];
-                open.push(place);
-                if open.len() == SLICE {
-                    self.places[set].push(std::mem::replace(open, Vec::with_capacity(SLICE)));
-                }
+        if self.keys < keys {
+            self.keys = keys;
+            for column in &mut self.columns {
+                column.sums.resize((keys + 1) * column.factors.len(), 0);
             }
         }
         for Column { of, sums, .. } in &mut self.columns {
-            let word = |i: usize| rows.words[self.first + i].iter().copied();
             match *of {
                 Of::Persons => {}
-                Of::Rows => tally(sums, &self.slots, std::iter::repeat(1)),
-                Of::Word(i) => tally(sums, &self.slots, word(i)),
+                Of::Rows => tally(sums, slots, std::iter::repeat(1)),
+                Of::Word(i) => tally(sums, slots, word(self.first + i).iter().copied()),
                 Of::Value(i, _) => {
-                    for (slot, word) in self.slots.iter().zip(word(i)) {
-                        let (sum, values) = unpacked(word);
+                    for (slot, word) in slots.iter().zip(word(self.first + i)) {
+                        let (sum, values) = unpacked(*word);
                         let sums = &mut sums[2 * *slot as usize..][..2];
                         sums[0] = sums[0].wrapping_add(sum);
                         sums[1] = sums[1].wrapping_add(values);
@@ -250,13 +185,22 @@ impl<'a> Light<'a> {
                 }
             }
         }
-        rows.select(&left)
+    }
+
+    /// Adds persons: for each key how many have it.
+    pub fn add_persons(&mut self, persons: &[u64]) {
+        self.settle();
+        let asked = self.columns.iter().filter(|column| matches!(column.of, Of::Persons));
+        for Column { first, factors, .. } in asked {
+            let totals = self.totals.iter_mut().skip(*first).step_by(self.width);
+            totals.zip(persons).for_each(|(sum, n)| *sum += u128::from(*n) * factors[0]);
+        }
     }
 
     fn settle(&mut self) {
-        let width: usize = self.columns.iter().map(|column| column.factors.len()).sum();
+        self.totals.resize(self.keys * self.width, 0);
         for Column { of, first, factors, sums } in &mut self.columns {
-            let totals = self.totals.chunks_exact_mut(width).map(|totals| &mut totals[*first..]);
+            let totals = self.totals.chunks_exact_mut(self.width).map(|one| &mut one[*first..]);
             for (sums, totals) in sums.chunks_exact_mut(factors.len()).skip(1).zip(totals) {
                 if let Of::Value(_, grid) = of {
                     sums[1] = below((sums[0], sums[1]), *grid);
@@ -268,36 +212,19 @@ impl<'a> Light<'a> {
         }
     }
 
-    /// What several have added; a person is counted once whoever has seen her.
-    pub fn totals(mut all: Vec<Self>) -> Result<Vec<u128>, Error> {
-        for one in &mut all {
+    /// What several have added to the totals of keys.
+    pub fn totals(all: impl Iterator<Item = Self>) -> Vec<u128> {
+        let settled = all.map(|mut one| {
             one.settle();
-            let open = std::mem::take(&mut one.open);
-            one.places.iter_mut().zip(open).for_each(|(places, open)| places.push(open));
-        }
-        let Some(one) = all.first() else { return Ok(Vec::new()) };
-        let mut totals = one.totals.clone();
-        for more in &all[1..] {
-            totals.iter_mut().zip(&more.totals).for_each(|(total, more)| *total += more);
-        }
-        let Some(pairs) = &one.pairs else { return Ok(totals) };
-        let left = Mutex::new(0..1 << pairs.bits);
-        let found = in_threads(all.len(), || {
-            let mut persons = vec![0; pairs.keys];
-            loop {
-                let Some(set) = lock(&left).next() else { return Ok(persons) };
-                let counts = pairs.count(all.iter().flat_map(|one| &one.places[set]));
-                persons.iter_mut().zip(counts).for_each(|(sum, more)| *sum += more);
-            }
-        })?;
-        let width = totals.len() / pairs.keys.max(1);
-        for column in one.columns.iter().filter(|column| matches!(column.of, Of::Persons)) {
-            for persons in &found {
-                let totals = totals.iter_mut().skip(column.first).step_by(width.max(1));
-                totals.zip(persons).for_each(|(sum, n)| *sum += u128::from(*n) * column.factors[0]);
-            }
-        }
-        Ok(totals)
+            one.totals
+        });
+        let longer = |left: Vec<u128>, right: Vec<u128>| {
+            let (mut long, short) =
+                if left.len() < right.len() { (right, left) } else { (left, right) };
+            long.iter_mut().zip(short).for_each(|(sum, more)| *sum += more);
+            long
+        };
+        settled.reduce(longer).unwrap_or_default()
     }
 }
 

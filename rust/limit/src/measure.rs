@@ -33,6 +33,11 @@ const MOST: u32 = 36;
 /// How many lower bits hold the sum: a record has at most 255 rows.
 const SUM: u32 = 48;
 
+/// A value as a word of two parts.
+pub fn packed_value(value: u64) -> u64 {
+    1 << SUM | value
+}
+
 /// The sum and the number of values in a word of two parts.
 pub fn unpacked(word: u64) -> (u64, u64) {
     (word & ((1 << SUM) - 1), word >> SUM)
@@ -80,6 +85,18 @@ impl<'a> Measures<'a> {
     /// How many words a record has for them.
     pub fn words(&self) -> usize {
         self.words
+    }
+
+    /// How many words a row has, with a hash if there is one.
+    pub fn kept(&self) -> usize {
+        self.first() - 1 + self.words
+    }
+
+    /// Whether all of these are values that fit into half a word.
+    pub fn narrow(&self) -> bool {
+        let half = |block: &Block| packed(block).is_some_and(|grid| grid < u64::from(u32::MAX));
+        self.first() == 1
+            && self.limits.blocks.iter().all(|block| block.axes.is_empty() || half(block))
     }
 
     /// Where they begin in a record: after the head, and a hash if rows have one.
@@ -133,7 +150,7 @@ impl<'a> Measures<'a> {
             if packed(block).is_some() {
                 let mut values = axes.pop().ok_or(Error::Columns)?;
                 for x in &mut values {
-                    *x = if *x == MISSING { 0 } else { 1 << SUM | *x };
+                    *x = if *x == MISSING { 0 } else { packed_value(*x) };
                 }
                 words.push(values);
             } else {

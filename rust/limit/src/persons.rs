@@ -44,7 +44,7 @@ impl Persons {
             }
             _ => integers(column).ok_or(Error::Type)?.into_iter().map(near).collect(),
         };
-        if found.iter().copied().max() >= Some(DIRECT) {
+        if found.iter().fold(0, |all, number| all | number) >= DIRECT {
             let words = integers(column).ok_or(Error::Type)?.into_iter();
             let large = UInt64Array::from_iter_values(words.filter(|x| *x >= DIRECT.into()));
             let mut numbers = self.codes.of(&[Arc::new(large)], 0)?.into_iter();

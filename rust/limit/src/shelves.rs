@@ -1,0 +1,310 @@
+//! Rows that are kept until it is known how many each person has: by person, and in few bytes.
+//!
+//! Persons are dealt out to sets. Once all rows are there, all that is asked of a set stays near the processor: how many rows each
+//! of its persons has, and which keys.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::codes::UNKNOWN;
+use crate::light::{COUNTED, Counts, Light};
+use crate::parts::Rows;
+use crate::{Error, SLICE, lock};
+
+/// Bytes of rows that are kept.
+const KEPT: usize = 1 << 30;
+pub const SETS: usize = 1 << 6;
+/// Keys with larger numbers are not kept here: a person's number in her set and a key are one word.
+const KEYS: u32 = 1 << 14;
+const CHUNK: usize = 1 << 13;
+
+/// A measure as it is kept.
+pub trait Kept: Copy + Default + Send {
+    fn of(word: u64) -> Self;
+    fn word(self) -> u64;
+}
+
+impl Kept for u64 {
+    fn of(word: u64) -> Self {
+        word
+    }
+    fn word(self) -> u64 {
+        self
+    }
+}
+
+/// A value below 2^32 - 1, or none.
+impl Kept for u32 {
+    #[allow(clippy::cast_possible_truncation)] // the grid is not larger
+    fn of(word: u64) -> Self {
+        if word == 0 { 0 } else { word as u32 + 1 }
+    }
+    fn word(self) -> u64 {
+        if self == 0 { 0 } else { crate::measure::packed_value(u64::from(self - 1)) }
+    }
+}
+
+struct Chunk<T> {
+    heads: Vec<u32>, // the person's number within her set, and the key: 18 and 14 bits
+    words: Vec<Vec<T>>,
+}
+
+impl<T> Chunk<T> {
+    fn new(words: usize) -> Self {
+        let words = (0..words).map(|_| Vec::with_capacity(CHUNK)).collect();
+        Self { heads: Vec::with_capacity(CHUNK), words }
+    }
+}
+
+fn number_of(head: u32) -> usize {
+    (head / KEYS) as usize
+}
+
+fn key_of(head: u32) -> u32 {
+    head % KEYS
+}
+
+pub struct Shelves<T> {
+    sets: Vec<Mutex<Vec<Chunk<T>>>>,
+    bytes: AtomicUsize,
+}
+
+impl<T: Kept> Shelves<T> {
+    pub fn new() -> Self {
+        let sets = (0..SETS).map(|_| Mutex::default()).collect();
+        Self { sets, bytes: AtomicUsize::new(0) }
+    }
+
+    /// Whether there is no room for more.
+    pub fn full(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > KEPT
+    }
+
+    fn put(&self, set: usize, chunk: Chunk<T>) {
+        let size = size_of::<u32>() + chunk.words.len() * size_of::<T>();
+        self.bytes.fetch_add(chunk.heads.len() * size, Ordering::Relaxed);
+        lock(&self.sets[set]).push(chunk);
+    }
+}
+
+/// What one thread has not yet put there.
+pub struct Sorter<T> {
+    open: Vec<Chunk<T>>,
+    heads: Vec<u32>,
+    order: Vec<u32>,
+}
+
+impl<T: Kept> Sorter<T> {
+    pub fn new(words: usize) -> Self {
+        let open = (0..SETS).map(|_| Chunk::new(words)).collect();
+        Self { open, heads: Vec::new(), order: Vec::new() }
+    }
+
+    /// Takes rows, without those that have no key. Those that cannot be kept are given back: all with some keys, or of some persons.
+    /// To limit these alone is right for whoever has few rows in all, since then nothing of hers is limited anywhere.
+    pub fn take(&mut self, rows: &Rows, shelves: &Shelves<T>) -> Option<Rows> {
+        let (persons, keys) = (&rows.persons, &rows.keys);
+        let all = |numbers: &[u32]| numbers.iter().fold(0, |all, number| all | number);
+        if all(persons) < COUNTED && all(keys) < KEYS {
+            self.sort(rows, shelves);
+            return None;
+        }
+        let there = (0..keys.len()).filter(|i| keys[*i] != UNKNOWN);
+        let (few, rest): (Vec<_>, Vec<_>) =
+            there.partition(|i| persons[*i] < COUNTED && keys[*i] < KEYS);
+        self.sort(&rows.select(&few), shelves);
+        Some(rows.select(&rest))
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // slices are short
+    fn sort(&mut self, rows: &Rows, shelves: &Shelves<T>) {
+        let set_of = |person: &u32| *person as usize % SETS;
+        let mut ends = [0_u32; SETS];
+        for person in &rows.persons {
+            ends[set_of(person)] += 1;
+        }
+        let mut start = 0;
+        for end in &mut ends {
+            start += *end;
+            *end = start - *end;
+        }
+        self.heads.clear();
+        self.heads.extend(
+            rows.persons
+                .iter()
+                .zip(&rows.keys)
+                .map(|(person, key)| person / SETS as u32 * KEYS + key),
+        );
+        self.order.clear();
+        self.order.resize(rows.persons.len(), 0);
+        for (row, person) in rows.persons.iter().enumerate() {
+            let end = &mut ends[set_of(person)];
+            self.order[*end as usize] = row as u32;
+            *end += 1;
+        }
+        let mut start = 0;
+        for (set, end) in ends.into_iter().enumerate() {
+            let mut these = &self.order[start..end as usize];
+            start = end as usize;
+            while !these.is_empty() {
+                let open = &mut self.open[set];
+                let (now, later) = these.split_at(these.len().min(CHUNK - open.heads.len()));
+                open.heads.extend(now.iter().map(|row| self.heads[*row as usize]));
+                for (kept, word) in open.words.iter_mut().zip(&rows.words) {
+                    kept.extend(now.iter().map(|row| T::of(word[*row as usize])));
+                }
+                if open.heads.len() == CHUNK {
+                    let new = Chunk::new(open.words.len());
+                    shelves.put(set, std::mem::replace(open, new));
+                }
+                these = later;
+            }
+        }
+    }
+
+    pub fn finish(self, shelves: &Shelves<T>) {
+        for (set, chunk) in self.open.into_iter().enumerate() {
+            shelves.put(set, chunk);
+        }
+    }
+}
+
+/// Takes rows out of the shelves again, set by set.
+pub struct Clerk<'a> {
+    light: Option<&'a mut Light>, // None: there are too many rows, and all are limited
+    most: u32,
+    others: &'a Counts, // rows that were not kept
+    keys: usize,
+}
+
+impl<'a> Clerk<'a> {
+    pub fn new(light: Option<&'a mut Light>, most: u32, others: &'a Counts, keys: usize) -> Self {
+        Self { light, most, others, keys }
+    }
+
+    /// Adds the rows of a set whose persons have few, and gives the others to `outgoing`.
+    #[allow(clippy::cast_possible_truncation)] // persons who are kept have small numbers
+    pub fn clear<T: Kept>(
+        &mut self,
+        shelves: &Shelves<T>,
+        set: usize,
+        mut outgoing: impl FnMut(&Rows) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let chunks = std::mem::take(&mut *lock(&shelves.sets[set]));
+        let heads = || chunks.iter().flat_map(|chunk| &chunk.heads);
+        let rows: usize = chunks.iter().map(|chunk| chunk.heads.len()).sum();
+        let last = number_of(heads().fold(0, |all, head| all | head));
+        let mut counts = vec![0_u32; last + 1];
+        if self.most < u32::MAX {
+            for head in heads() {
+                counts[number_of(*head)] += 1;
+            }
+            for (number, count) in counts.iter_mut().enumerate() {
+                *count = count.saturating_add(self.others.of(number * SETS + set));
+            }
+        }
+        let once = self.light.as_ref().is_some_and(|light| light.counts_persons());
+        let mut pairs = Pairs::new(once, last + 1, self.keys.min(KEYS as usize), rows);
+        let (mut slots, mut left) = (Vec::new(), Vec::new());
+        let mut words: Vec<Vec<u64>> = Vec::new();
+        for chunk in chunks {
+            for start in (0..chunk.heads.len()).step_by(SLICE) {
+                let range = start..chunk.heads.len().min(start + SLICE);
+                let heads = &chunk.heads[range.clone()];
+                words.resize(chunk.words.len(), Vec::new());
+                for (word, kept) in words.iter_mut().zip(&chunk.words) {
+                    word.clear();
+                    word.extend(kept[range.clone()].iter().map(|word| word.word()));
+                }
+                left.clear();
+                if let Some(light) = &mut self.light {
+                    slots.clear();
+                    slots.extend(heads.iter().enumerate().map(|(i, head)| {
+                        if counts[number_of(*head)] > self.most {
+                            left.push(i);
+                            return 0;
+                        }
+                        key_of(*head) + 1
+                    }));
+                    pairs.note(heads, &slots);
+                    light.add(&slots, |i| &words[i], self.keys);
+                } else {
+                    left.extend(0..heads.len());
+                }
+                if !left.is_empty() {
+                    let person = |i: &usize| number_of(heads[*i]) * SETS + set;
+                    let rows = Rows {
+                        persons: left.iter().map(|i| person(i) as u32).collect(),
+                        keys: left.iter().map(|i| key_of(heads[*i])).collect(),
+                        words: words
+                            .iter()
+                            .map(|word| left.iter().map(|i| word[*i]).collect())
+                            .collect(),
+                    };
+                    outgoing(&rows)?;
+                }
+            }
+        }
+        if let Some(light) = &mut self.light {
+            light.add_persons(&pairs.count());
+        }
+        Ok(())
+    }
+}
+
+/// Which persons of a set have which keys: a bit for each pair, or a list where most bits would be zero.
+enum Pairs {
+    Unasked,
+    Bits { seen: Vec<u64>, width: usize },
+    Listed { heads: Vec<u32>, keys: usize },
+}
+
+impl Pairs {
+    fn new(asked: bool, persons: usize, keys: usize, rows: usize) -> Self {
+        let width = persons.next_multiple_of(64);
+        match asked {
+            false => Self::Unasked,
+            true if width * keys <= 256 * rows => {
+                Self::Bits { seen: vec![0; width / 64 * keys], width }
+            }
+            true => Self::Listed { heads: Vec::with_capacity(rows), keys },
+        }
+    }
+
+    fn note(&mut self, heads: &[u32], slots: &[u32]) {
+        let rows = heads.iter().zip(slots);
+        match self {
+            Self::Unasked => {}
+            Self::Bits { seen, width } => {
+                for (head, slot) in rows {
+                    let place = key_of(*head) as usize * *width + number_of(*head);
+                    seen[place / 64] |= u64::from(*slot > 0) << (place % 64);
+                }
+            }
+            Self::Listed { heads, .. } => {
+                heads.extend(rows.filter(|(_, slot)| **slot > 0).map(|(head, _)| *head));
+            }
+        }
+    }
+
+    /// For each key how many persons have it.
+    fn count(self) -> Vec<u64> {
+        match self {
+            Self::Unasked => Vec::new(),
+            Self::Bits { seen, width } => {
+                let keys = seen.chunks_exact(width / 64);
+                keys.map(|seen| seen.iter().map(|word| u64::from(word.count_ones())).sum())
+                    .collect()
+            }
+            Self::Listed { mut heads, keys } => {
+                let mut counts = vec![0; keys];
+                heads.sort_unstable();
+                heads.dedup();
+                for head in heads {
+                    counts[key_of(head) as usize] += 1;
+                }
+                counts
+            }
+        }
+    }
+}
