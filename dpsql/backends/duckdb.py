@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ CLOCKS = frozenset(  # columns that the engine takes for functions if there are 
 MOST = 100_000  # rows of a table that is made from releases and joined with rows of persons
 SET = (f"system.main.current_setting('{name}')" for name in SETTINGS)
 HERE = f"SELECT system.main.current_database(), system.main.current_schema(), {', '.join(SET)}"
+CREATED = "SELECT database_name, schema_name, table_name, sql FROM system.main.duckdb_tables()"
 
 
 class DuckDB:
@@ -114,9 +115,9 @@ class DuckDB:
         """
         with self._connect() as connection:
             try:
-                connection.execute("BEGIN TRANSACTION READ ONLY")
-                ((database, schema, *settings),) = connection.execute(HERE).fetchall()
-                connection.execute("SET search_path = 'system.main'")
+                connection.execute(parsed("BEGIN TRANSACTION READ ONLY"))
+                ((database, schema, *settings),) = connection.execute(parsed(HERE)).fetchall()
+                connection.execute(parsed("SET search_path = 'system.main'"))
             except duckdb.Error as error:
                 raise cannot_open(self._path, error) from None
             refuse_settings(settings)
@@ -127,7 +128,7 @@ class DuckDB:
             finally:
                 # An interrupted or invalidated connection has no transaction left; it is closed next.
                 with suppress(duckdb.Error):
-                    connection.execute("ROLLBACK")
+                    connection.execute(parsed("ROLLBACK"))
 
 
 class Snapshot:
@@ -155,9 +156,7 @@ class Snapshot:
         }
         tables = {
             (database, schema, table): "COLLATE" in text.upper()
-            for database, schema, table, text in self._connection.execute(
-                "SELECT database_name, schema_name, table_name, sql FROM system.main.duckdb_tables()"
-            ).fetchall()
+            for database, schema, table, text in self._connection.execute(parsed(CREATED)).fetchall()
             if database in own
         }
         for database, schema, table, column, type_, nullable, generated in self._connection.execute(
@@ -191,9 +190,7 @@ class Snapshot:
             return None
         found = {
             (database, schema, table): text
-            for database, schema, table, text in self._connection.execute(
-                "SELECT database_name, schema_name, table_name, sql FROM system.main.duckdb_tables()"
-            ).fetchall()
+            for database, schema, table, text in self._connection.execute(parsed(CREATED)).fetchall()
         }
         written = {schema.path: found.get(schema.path) for schema in schemas.values()}
         types = (Type(type_).kind for schema in schemas.values() for _, type_, _, _ in schema.columns)
@@ -238,7 +235,7 @@ class Snapshot:
 
     def run(self, sql: str) -> duckdb.DuckDBPyRelation:
         """The exact integers of a plan's query as an Arrow stream; to be read before the snapshot ends."""
-        return self._connection.sql(sql)
+        return self._connection.sql(parsed(sql))
 
     def public(self, path: str, columns: Iterable[tuple[str, str]]) -> Stream:
         """A public table as an Arrow stream; to be read before the snapshot ends. What Arrow would change goes as text."""
@@ -294,6 +291,14 @@ _parser_lock = threading.Lock()
 def parser() -> duckdb.DuckDBPyConnection:
     """An empty instance of our own, for questions about DuckDB itself."""
     return duckdb.connect(":memory:", config=CONFIG)
+
+
+@lru_cache(maxsize=256)
+def parsed(text: str) -> duckdb.Statement:
+    """One statement, parsed but not bound to any name: over few rows parsing takes as long as all the rest."""
+    with _parser_lock:
+        (statement,) = parser().extract_statements(text)
+    return statement
 
 
 def reads(text: str) -> dict[str, Any]:
