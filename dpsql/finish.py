@@ -6,7 +6,8 @@ import itertools
 import json
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
 }
 
 LISTED = 2**24  # characters of SQL whose keys are kept
+FEW = 2_000  # rows that are given to Python at once
 FIRST, LAST = "TIMESTAMP '0001-01-01'", "TIMESTAMP '9999-12-31'"
 
 Show = Callable[[duckdb.DuckDBPyConnection], object]  # puts a release under the name "noisy", for one connection
@@ -46,7 +48,7 @@ class Scratch:
     """The scratch database of a session. Each answer keeps its tables there for as long as it lives."""
 
     def __init__(self) -> None:
-        self._connection = duckdb.connect(":memory:", config=CLOSED)
+        self.connection = duckdb.connect(":memory:", config=CLOSED)
         self._numbers = itertools.count()
         self._keys: dict[str, str] = {}  # the table of each list of public keys
         self._lock = threading.RLock()  # an answer may be dropped by the garbage collector at any point
@@ -74,21 +76,16 @@ class Scratch:
         return self._answer(plan, show or show_range(plan), loss)
 
     def _answer(self, plan: Plan, show: Show, loss: Loss) -> Answer:
-        number = next(self._numbers)
-        with self._lock, self._connection.cursor() as cursor:
-            show(cursor)
-            released = numbered(plan.keys)
-            if isinstance(plan.keys, PrivateKeys):  # the order in which they came is not kept
-                cursor.execute(f"CREATE TABLE released_{number} AS {released}")
-                released = f"SELECT * FROM released_{number}"
-                show = show_table(number)
-            if isinstance(plan.keys, PublicKeys) and plan.keys.columns:  # of each it has a row, in their order
-                released = f'SELECT * FROM {self._listed(plan.keys.text, cursor)} POSITIONAL JOIN "noisy"'
-            cursor.execute(f'CREATE TABLE answer_{number} AS WITH "released" AS ({released}) {plan.outer}')
         names = tuple(output.name for output in plan.outputs)
-        return Answer(names, loss, self._keep(number, plan, show), plan)
+        return Answer(names, loss, Tables(self, next(self._numbers), plan, show), plan)
 
-    def _listed(self, text: str, cursor: duckdb.DuckDBPyConnection) -> str:
+    @contextmanager
+    def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """One at a time, as tables are made and dropped. What is shown to a cursor goes with it."""
+        with self._lock, self.connection.cursor() as cursor:
+            yield cursor
+
+    def listed(self, text: str, cursor: duckdb.DuckDBPyConnection) -> str:
         """The table of public keys and their numbers. The last ones are kept: to read many from their text takes long."""
         if text not in self._keys:
             while self._keys and sum(map(len, self._keys)) + len(text) > LISTED:
@@ -100,7 +97,7 @@ class Scratch:
     def combine(self, program: Program, answers: list[Answer], tables: Mapping[str, Public], loss: Loss) -> Answer:
         """Run a program's own query on the answers of its releases and on public tables: post-processing."""
         number = next(self._numbers)
-        with self._lock, self._connection.cursor() as cursor:
+        with self.cursor() as cursor:
             show(cursor, program.outer, answers, tables)
             try:
                 cursor.execute(f"CREATE TABLE answer_{number} AS {program.outer}")
@@ -109,7 +106,7 @@ class Scratch:
             names = tuple(row[0] for row in cursor.execute(f"DESCRIBE answer_{number}").fetchall())
             renamed = ", ".join(f'{quoted(name)} AS "c{i}"' for i, name in enumerate(names))
             cursor.execute(f"CREATE OR REPLACE TABLE answer_{number} AS SELECT {renamed} FROM answer_{number}")
-        answer = Answer(names, loss, self._keep(number), program)
+        answer = Answer(names, loss, Tables(self, number), program)
         # Of limits that were chosen, or made from earlier answers, only the releases themselves know which were used.
         answer.notes = tuple(dict.fromkeys(note for one in answers for note in one.notes))
         return answer
@@ -143,13 +140,13 @@ class Scratch:
     def rows(self, read: Read, answers: list[Answer], tables: Mapping[str, Public]) -> duckdb.DuckDBPyRelation:
         """What a query over answers gives."""
         with self._lock:
-            cursor = self._connection.cursor()
+            cursor = self.connection.cursor()
             show(cursor, read.query, answers, tables)
             return cursor.sql(read.query)
 
     def confirm(self, plan: Plan | Program, schemas: Mapping[str, str] = MappingProxyType({})) -> None:
         """Let the engine bind the finishing query, so that one which cannot run is refused before anything is charged."""
-        with self._lock, self._connection.cursor() as cursor:
+        with self.cursor() as cursor:
             try:
                 if isinstance(plan, Plan):
                     cursor.execute(f"EXPLAIN {unfilled(plan)}").fetchall()
@@ -170,17 +167,12 @@ class Scratch:
         number = next(self._numbers)
         cells = ", ".join(f"({', '.join('?' * len(names))})" for _ in rows)
         columns = ", ".join(f'"c{i}"' for i in range(len(names)))
-        with self._lock, self._connection.cursor() as cursor:
+        with self.cursor() as cursor:
             everything = [cell for row in rows for cell in row]
             cursor.execute(
                 f"CREATE TABLE answer_{number} AS SELECT * FROM (VALUES {cells}) AS t({columns})", everything
             )
-        return Answer(names, loss, self._keep(number))
-
-    def _keep(self, number: int, plan: Plan | None = None, show: Show | None = None) -> Tables:
-        tables = Tables(self._connection, number, plan, show)
-        weakref.finalize(tables, drop, self._connection, self._lock, number)
-        return tables
+        return Answer(names, loss, Tables(self, number))
 
 
 def unfilled(plan: Plan) -> str:
@@ -208,7 +200,7 @@ def fits(read: Read, types: list[Type]) -> None:
 def show(cursor: duckdb.DuckDBPyConnection, query: str, answers: list[Answer], tables: Mapping[str, Public]) -> None:
     """The answers and public tables that a query reads, under the names that it has for them. Only this cursor sees them."""
     for index, answer in enumerate(answers):
-        cursor.execute(view(index, answer.columns, f"SELECT * FROM answer_{answer.number}"))
+        cursor.execute(view(index, answer.columns, f"SELECT * FROM {answer.kept}"))
     for name, (columns, rows) in tables.items():
         if (called := quoted(f"public {name}")) in query:
             cursor.execute(f"CREATE TEMP TABLE {called} ({columns})")
@@ -230,11 +222,6 @@ def show_range(plan: Plan) -> Show:
     return lambda cursor: cursor.execute(made)
 
 
-def show_table(number: int) -> Show:
-    made = f'CREATE TEMP VIEW "noisy" AS SELECT * EXCLUDE row FROM released_{number} ORDER BY row'
-    return lambda cursor: cursor.execute(made)
-
-
 def numbered(keys: Keys) -> str:
     """A release with the number of each key, in their order. Private ones come in the engine's, which other people's rows decide."""
     rows = 'SELECT * FROM "noisy"'
@@ -245,46 +232,92 @@ def numbered(keys: Keys) -> str:
     return f'SELECT (row_number() OVER () - 1) AS "row", * FROM ({rows})'
 
 
-def drop(connection: duckdb.DuckDBPyConnection, lock: threading.RLock, number: int) -> None:
+def drop(scratch: Scratch, table: str) -> None:
     try:
-        with lock, connection.cursor() as cursor:
-            cursor.execute(f"DROP TABLE IF EXISTS released_{number}; DROP TABLE answer_{number}")
+        with scratch.cursor() as cursor:
+            cursor.execute(f"DROP TABLE {table}")
     except duckdb.Error:  # the interpreter is going down, and the scratch database with it
         pass
 
 
 class Tables:
-    """One answer's table in the scratch database, and how what was released is shown there."""
+    """One answer and what was released for it. Its tables are in the scratch database for as long as this lives."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, number: int, plan: Plan | None, show: Show | None
+        self, scratch: Scratch, number: int, plan: Plan | None = None, show: Show = lambda cursor: None
     ) -> None:
-        self._connection, self.number, self._plan, self._show = connection, number, plan, show
+        """Of an answer that has a table; or of a plan and what was released by it. Then it has one when somebody asks for it."""
+        self._scratch, self._number, self._plan, self._show = scratch, number, plan, show
+        self._made, self._size = plan is None, 0
+        if plan is None:
+            self._keep("answer")
+        elif isinstance(plan.keys, PublicKeys):
+            self._size = plan.keys.count
+        else:  # the order in which they came is not kept
+            with scratch.cursor() as cursor:
+                show(cursor)
+                self._size = self._make("released", numbered(plan.keys), cursor)
+            self._show = lambda cursor: None
+
+    def _make(self, name: str, query: str, cursor: duckdb.DuckDBPyConnection) -> int:
+        ((size,),) = cursor.execute(f"CREATE TABLE {name}_{self._number} AS {query}").fetchall()
+        self._keep(name)
+        return int(size)
+
+    def _keep(self, name: str) -> None:
+        weakref.finalize(self, drop, self._scratch, f"{name}_{self._number}")
+
+    def _released(self, plan: Plan, cursor: duckdb.DuckDBPyConnection) -> str:
+        """What was released, with the number of each key, as a query for this cursor."""
+        self._show(cursor)
+        return numbered(plan.keys) if isinstance(plan.keys, PublicKeys) else f"SELECT * FROM released_{self._number}"
+
+    def _finished(self, plan: Plan, cursor: duckdb.DuckDBPyConnection) -> str:
+        released = self._released(plan, cursor)
+        if isinstance(plan.keys, PublicKeys) and plan.keys.columns:  # of each it has a row, in their order
+            released = f'SELECT * FROM {self._scratch.listed(plan.keys.text, cursor)} POSITIONAL JOIN "noisy"'
+        return f'WITH "released" AS ({released}) {plan.outer}'
+
+    @property
+    def kept(self) -> str:
+        """The answer's table."""
+        with self._scratch.cursor() as cursor:
+            if self._plan and not self._made:
+                self._make("answer", self._finished(self._plan, cursor), cursor)
+                self._made = True
+        return f"answer_{self._number}"
+
+    def compute(self) -> list[Row] | None:
+        """The rows, if they are few: they are read sooner than a table of them is made. Else there is a table now."""
+        if self._plan is None or self._size > FEW:
+            _ = self.kept
+            return None
+        with self._scratch.cursor() as cursor:
+            return [row[:-1] for row in cursor.execute(self._finished(self._plan, cursor)).fetchall()]
 
     def answer(self, names: tuple[str, ...]) -> duckdb.DuckDBPyRelation:
         columns = ", ".join(f'"c{i}" AS {quoted(name)}' for i, name in enumerate(names))
-        return self._connection.cursor().sql(f"SELECT {columns} FROM answer_{self.number}")
+        return self._scratch.connection.cursor().sql(f"SELECT {columns} FROM {self.kept}")
 
     def rows(self) -> NDArray[np.int64]:
-        with self._connection.cursor() as cursor:
-            found = cursor.execute(f'SELECT "row" FROM answer_{self.number}').fetchnumpy()
+        with self._scratch.cursor() as cursor:
+            found = cursor.execute(f'SELECT "row" FROM {self.kept}').fetchnumpy()
         rows: NDArray[np.int64] = found["row"].astype("int64")
         return rows
 
     def stored(self) -> str:
         """The released table as JSON, from which `Scratch.again` makes the same answer."""
-        if self._plan is None or self._show is None:
+        if self._plan is None:
             return "[]"
-        with self._connection.cursor() as cursor:
-            self._show(cursor)
-            cells = f"SELECT CAST(COLUMNS(* EXCLUDE row) AS VARCHAR) FROM ({numbered(self._plan.keys)}) ORDER BY row"
+        with self._scratch.cursor() as cursor:
+            released = self._released(self._plan, cursor)
+            cells = f"SELECT CAST(COLUMNS(* EXCLUDE row) AS VARCHAR) FROM ({released}) ORDER BY row"
             return json.dumps(cursor.execute(cells).fetchall())
 
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
-        if self._plan is None or self._show is None or not self._plan.noise:
+        if self._plan is None or not self._plan.noise:
             return {}
         columns = ", ".join(f'CAST("{name}" AS DOUBLE) AS "{name}"' for name in self._plan.noise)
-        with self._connection.cursor() as cursor:
-            self._show(cursor)
-            cells = f"SELECT {columns} FROM ({numbered(self._plan.keys)}) ORDER BY row"
+        with self._scratch.cursor() as cursor:
+            cells = f"SELECT {columns} FROM ({self._released(self._plan, cursor)}) ORDER BY row"
             return dict(cursor.execute(cells).fetchnumpy())

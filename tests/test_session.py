@@ -383,5 +383,5 @@ def test_lists_of_keys_are_kept_within_bounds(db: dpsql.Session, monkeypatch: py
     ):
         answer = db.sql(f"SELECT {column}, count(*) FROM {table} GROUP BY 1")
         assert answer.fetchall()[0][0] == first
-        tables = db._scratch._connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'keys%'")
+        tables = db._scratch.connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'keys%'")
         assert tables.fetchall() == [(1,)] and len(release._lists) == 1
