@@ -6,8 +6,8 @@ import itertools
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,8 @@ class Scratch:
         self.connection = duckdb.connect(":memory:", config=CLOSED)
         self._numbers = itertools.count()
         self._keys: dict[str, str] = {}  # the table of each list of public keys
-        self._lock = threading.RLock()  # an answer may be dropped by the garbage collector at any point
+        self.lock = threading.RLock()  # an answer may be dropped by the garbage collector at any point
+        self.parsed = lru_cache(maxsize=256)(self._parsed)  # over few rows parsing takes as long as all the rest
 
     def finish(self, plan: Plan, noisy: Any, loss: Loss) -> Answer:
         """Run the finishing query on what was released.
@@ -79,25 +80,23 @@ class Scratch:
         names = tuple(output.name for output in plan.outputs)
         return Answer(names, loss, Tables(self, next(self._numbers), plan, show), plan)
 
-    @contextmanager
-    def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """One at a time, as tables are made and dropped. What is shown to a cursor goes with it."""
-        with self._lock, self.connection.cursor() as cursor:
-            yield cursor
+    def _parsed(self, text: str) -> duckdb.Statement:
+        (statement,) = self.connection.extract_statements(text)
+        return statement
 
-    def listed(self, text: str, cursor: duckdb.DuckDBPyConnection) -> str:
+    def listed(self, text: str) -> str:
         """The table of public keys and their numbers. The last ones are kept: to read many from their text takes long."""
         if text not in self._keys:
             while self._keys and sum(map(len, self._keys)) + len(text) > LISTED:
-                cursor.execute(f"DROP TABLE {self._keys.pop(next(iter(self._keys)))}")
-            cursor.execute(f'CREATE TABLE keys_{(number := next(self._numbers))} AS {text} ORDER BY "row"')
+                self.connection.execute(f"DROP TABLE {self._keys.pop(next(iter(self._keys)))}")
+            self.connection.execute(f'CREATE TABLE keys_{(number := next(self._numbers))} AS {text} ORDER BY "row"')
             self._keys[text] = f"keys_{number}"
         return self._keys[text]
 
     def combine(self, program: Program, answers: list[Answer], tables: Mapping[str, Public], loss: Loss) -> Answer:
         """Run a program's own query on the answers of its releases and on public tables: post-processing."""
         number = next(self._numbers)
-        with self.cursor() as cursor:
+        with self.lock, self.connection.cursor() as cursor:
             show(cursor, program.outer, answers, tables)
             try:
                 cursor.execute(f"CREATE TABLE answer_{number} AS {program.outer}")
@@ -139,14 +138,14 @@ class Scratch:
 
     def rows(self, read: Read, answers: list[Answer], tables: Mapping[str, Public]) -> duckdb.DuckDBPyRelation:
         """What a query over answers gives."""
-        with self._lock:
+        with self.lock:
             cursor = self.connection.cursor()
             show(cursor, read.query, answers, tables)
             return cursor.sql(read.query)
 
     def confirm(self, plan: Plan | Program, schemas: Mapping[str, str] = MappingProxyType({})) -> None:
         """Let the engine bind the finishing query, so that one which cannot run is refused before anything is charged."""
-        with self.cursor() as cursor:
+        with self.lock, self.connection.cursor() as cursor:
             try:
                 if isinstance(plan, Plan):
                     cursor.execute(f"EXPLAIN {unfilled(plan)}").fetchall()
@@ -167,7 +166,7 @@ class Scratch:
         number = next(self._numbers)
         cells = ", ".join(f"({', '.join('?' * len(names))})" for _ in rows)
         columns = ", ".join(f'"c{i}"' for i in range(len(names)))
-        with self.cursor() as cursor:
+        with self.lock, self.connection.cursor() as cursor:
             everything = [cell for row in rows for cell in row]
             cursor.execute(
                 f"CREATE TABLE answer_{number} AS SELECT * FROM (VALUES {cells}) AS t({columns})", everything
@@ -234,74 +233,69 @@ def numbered(keys: Keys) -> str:
 
 def drop(scratch: Scratch, table: str) -> None:
     try:
-        with scratch.cursor() as cursor:
+        with scratch.lock, scratch.connection.cursor() as cursor:
             cursor.execute(f"DROP TABLE {table}")
     except duckdb.Error:  # the interpreter is going down, and the scratch database with it
         pass
 
 
 class Tables:
-    """One answer and what was released for it. Its tables are in the scratch database for as long as this lives."""
+    """One answer and what was released for it. Their tables are in the scratch database for as long as this lives."""
 
     def __init__(
         self, scratch: Scratch, number: int, plan: Plan | None = None, show: Show = lambda cursor: None
     ) -> None:
         """Of an answer that has a table; or of a plan and what was released by it. Then it has one when somebody asks for it."""
-        self._scratch, self._number, self._plan, self._show = scratch, number, plan, show
-        self._made, self._size = plan is None, 0
-        if plan is None:
-            self._keep("answer")
-        elif isinstance(plan.keys, PublicKeys):
-            self._size = plan.keys.count
-        else:  # the order in which they came is not kept
-            with scratch.cursor() as cursor:
-                show(cursor)
-                self._size = self._make("released", numbered(plan.keys), cursor)
-            self._show = lambda cursor: None
+        self._scratch, self._plan, self._name, self._made = scratch, plan, f"answer_{number}", plan is None
+        self._cursor, self._size = scratch.connection.cursor(), 0  # only this cursor sees what was released
+        with scratch.lock:
+            show(self._cursor)
+            if plan is None:
+                weakref.finalize(self, drop, scratch, self._name)
+            elif isinstance(plan.keys, PublicKeys):
+                self._size = plan.keys.count
+            else:  # the order in which they came is not kept
+                ((self._size,),) = self._run(f'CREATE TEMP TABLE "sorted" AS {numbered(plan.keys)}').fetchall()
+                self._cursor.unregister("noisy")
 
-    def _make(self, name: str, query: str, cursor: duckdb.DuckDBPyConnection) -> int:
-        ((size,),) = cursor.execute(f"CREATE TABLE {name}_{self._number} AS {query}").fetchall()
-        self._keep(name)
-        return int(size)
+    def _run(self, query: str) -> duckdb.DuckDBPyConnection:
+        return self._cursor.execute(self._scratch.parsed(query))
 
-    def _keep(self, name: str) -> None:
-        weakref.finalize(self, drop, self._scratch, f"{name}_{self._number}")
+    def _released(self, plan: Plan) -> str:
+        """A query for what was released, with the number of each key."""
+        return numbered(plan.keys) if isinstance(plan.keys, PublicKeys) else 'SELECT * FROM "sorted"'
 
-    def _released(self, plan: Plan, cursor: duckdb.DuckDBPyConnection) -> str:
-        """What was released, with the number of each key, as a query for this cursor."""
-        self._show(cursor)
-        return numbered(plan.keys) if isinstance(plan.keys, PublicKeys) else f"SELECT * FROM released_{self._number}"
-
-    def _finished(self, plan: Plan, cursor: duckdb.DuckDBPyConnection) -> str:
-        released = self._released(plan, cursor)
+    def _finished(self, plan: Plan) -> str:
+        released = self._released(plan)
         if isinstance(plan.keys, PublicKeys) and plan.keys.columns:  # of each it has a row, in their order
-            released = f'SELECT * FROM {self._scratch.listed(plan.keys.text, cursor)} POSITIONAL JOIN "noisy"'
+            released = f'SELECT * FROM {self._scratch.listed(plan.keys.text)} POSITIONAL JOIN "noisy"'
         return f'WITH "released" AS ({released}) {plan.outer}'
 
     @property
     def kept(self) -> str:
         """The answer's table."""
-        with self._scratch.cursor() as cursor:
+        with self._scratch.lock:
             if self._plan and not self._made:
-                self._make("answer", self._finished(self._plan, cursor), cursor)
+                self._cursor.execute(f"CREATE TABLE {self._name} AS {self._finished(self._plan)}")
+                weakref.finalize(self, drop, self._scratch, self._name)
                 self._made = True
-        return f"answer_{self._number}"
+        return self._name
 
     def compute(self) -> list[Row] | None:
         """The rows, if they are few: they are read sooner than a table of them is made. Else there is a table now."""
         if self._plan is None or self._size > FEW:
             _ = self.kept
             return None
-        with self._scratch.cursor() as cursor:
-            return [row[:-1] for row in cursor.execute(self._finished(self._plan, cursor)).fetchall()]
+        with self._scratch.lock:
+            return self._run(f'SELECT * EXCLUDE "row" FROM ({self._finished(self._plan)})').fetchall()
 
     def answer(self, names: tuple[str, ...]) -> duckdb.DuckDBPyRelation:
         columns = ", ".join(f'"c{i}" AS {quoted(name)}' for i, name in enumerate(names))
         return self._scratch.connection.cursor().sql(f"SELECT {columns} FROM {self.kept}")
 
     def rows(self) -> NDArray[np.int64]:
-        with self._scratch.cursor() as cursor:
-            found = cursor.execute(f'SELECT "row" FROM {self.kept}').fetchnumpy()
+        with self._scratch.lock:
+            found = self._cursor.execute(f'SELECT "row" FROM {self.kept}').fetchnumpy()
         rows: NDArray[np.int64] = found["row"].astype("int64")
         return rows
 
@@ -309,15 +303,13 @@ class Tables:
         """The released table as JSON, from which `Scratch.again` makes the same answer."""
         if self._plan is None:
             return "[]"
-        with self._scratch.cursor() as cursor:
-            released = self._released(self._plan, cursor)
-            cells = f"SELECT CAST(COLUMNS(* EXCLUDE row) AS VARCHAR) FROM ({released}) ORDER BY row"
-            return json.dumps(cursor.execute(cells).fetchall())
+        with self._scratch.lock:
+            cells = f"SELECT CAST(COLUMNS(* EXCLUDE row) AS VARCHAR) FROM ({self._released(self._plan)}) ORDER BY row"
+            return json.dumps(self._run(cells).fetchall())
 
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
         if self._plan is None or not self._plan.noise:
             return {}
         columns = ", ".join(f'CAST("{name}" AS DOUBLE) AS "{name}"' for name in self._plan.noise)
-        with self._scratch.cursor() as cursor:
-            cells = f"SELECT {columns} FROM ({self._released(self._plan, cursor)}) ORDER BY row"
-            return dict(cursor.execute(cells).fetchnumpy())
+        with self._scratch.lock:
+            return dict(self._run(f"SELECT {columns} FROM ({self._released(self._plan)}) ORDER BY row").fetchnumpy())

@@ -59,7 +59,7 @@ CLOCKS = frozenset(  # columns that the engine takes for functions if there are 
 MOST = 100_000  # rows of a table that is made from releases and joined with rows of persons
 SET = (f"system.main.current_setting('{name}')" for name in SETTINGS)
 HERE = f"SELECT system.main.current_database(), system.main.current_schema(), {', '.join(SET)}"
-CREATED = "SELECT database_name, schema_name, table_name, sql FROM system.main.duckdb_tables()"
+CREATED = f"{HERE}, database_name, schema_name, table_name, sql FROM system.main.duckdb_tables()"  # for each table
 
 
 class DuckDB:
@@ -116,13 +116,15 @@ class DuckDB:
         with self._connect() as connection:
             try:
                 connection.execute(parsed("BEGIN TRANSACTION READ ONLY"))
-                ((database, schema, *settings),) = connection.execute(parsed(HERE)).fetchall()
+                found = connection.execute(parsed(CREATED)).fetchall() if self._schemas is None else []
+                here = found[0] if found else connection.execute(parsed(HERE)).fetchall()[0]
                 connection.execute(parsed("SET search_path = 'system.main'"))
             except duckdb.Error as error:
                 raise cannot_open(self._path, error) from None
-            refuse_settings(settings)
+            refuse_settings(here[2 : 2 + len(SETTINGS)])
             self._check()
-            snapshot = Snapshot(connection, database, schema, self._schemas)
+            created = {(database, schema, table): text for *_, database, schema, table, text in found}
+            snapshot = Snapshot(connection, here[:2], created, self._schemas)
             try:
                 yield snapshot
             finally:
@@ -135,11 +137,11 @@ class Snapshot:
     def __init__(
         self,
         connection: duckdb.DuckDBPyConnection,
-        database: str,
-        schema: str,
+        here: tuple[str, str],
+        created: Mapping[tuple[str, str, str], str],
         schemas: Mapping[str, Schema] | None = None,
     ) -> None:
-        self._connection, self._here, self._schemas = connection, (database, schema), schemas
+        self._connection, self._here, self._created, self._schemas = connection, here, created, schemas
 
     def schemas(self, names: Iterable[str]) -> dict[str, Schema]:
         """The schemas of the tables with these names, which may be qualified. Views are not tables."""
@@ -154,11 +156,7 @@ class Snapshot:
             ).fetchall()
             if kind == "duckdb"
         }
-        tables = {
-            (database, schema, table): "COLLATE" in text.upper()
-            for database, schema, table, text in self._connection.execute(parsed(CREATED)).fetchall()
-            if database in own
-        }
+        tables = {path: "COLLATE" in text.upper() for path, text in self._created.items() if path[0] in own}
         for database, schema, table, column, type_, nullable, generated in self._connection.execute(
             "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable, is_generated "
             "FROM system.main.duckdb_columns() ORDER BY database_name, schema_name, table_name, column_index"
@@ -188,11 +186,7 @@ class Snapshot:
         """
         if self._schemas is not None:
             return None
-        found = {
-            (database, schema, table): text
-            for database, schema, table, text in self._connection.execute(parsed(CREATED)).fetchall()
-        }
-        written = {schema.path: found.get(schema.path) for schema in schemas.values()}
+        written = {schema.path: self._created.get(schema.path) for schema in schemas.values()}
         types = (Type(type_).kind for schema in schemas.values() for _, type_, _, _ in schema.columns)
         return self._here, written, self.schemas(schemas) if "OTHER" in types else None
 
