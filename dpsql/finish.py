@@ -99,14 +99,15 @@ class Scratch:
 
     @contextmanager
     def _desk(self, columns: tuple[str, ...], noisy: Any) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A cursor for all releases that are integers in these columns, of which it sees one at a time: the engine looks at what a
-        cursor is shown, which takes half as long as to finish it."""
+        """One cursor for all releases that are integers in these columns, of which it sees one at a time: to show a release to
+        another takes half as long as to finish it."""
         with self.lock:
             if columns not in self._desks:
                 if len(self._desks) == REMEMBERED:
                     self._desks.clear()
-                self._desks[columns] = self.connection.cursor(), Seen(noisy)
-                self._desks[columns][0].register("noisy", self._desks[columns][1])
+                cursor, seen = self.connection.cursor(), Seen(noisy)
+                cursor.register("noisy", seen)
+                self._desks[columns] = cursor, seen
             cursor, seen = self._desks[columns]
             seen.rows = noisy
             try:
@@ -319,7 +320,7 @@ class Tables:
         """The answer's table."""
         with self._see() as cursor:
             if self._plan and not self._made:
-                cursor.execute(f"CREATE TABLE {self._name} AS {self._finished(self._plan)}")
+                cursor.execute(f"CREATE OR REPLACE TABLE {self._name} AS {self._finished(self._plan)}")
                 weakref.finalize(self, drop, self._scratch, self._name)
                 self._made = True
         return self._name

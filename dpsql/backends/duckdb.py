@@ -187,8 +187,9 @@ class Snapshot:
         if self._schemas is not None:
             return None
         written = {schema.path: self._created.get(schema.path) for schema in schemas.values()}
-        types = (Type(type_).kind for schema in schemas.values() for _, type_, _, _ in schema.columns)
-        return self._here, written, self.schemas(schemas) if "OTHER" in types else None
+        types = {type_ for schema in schemas.values() for _, type_, _, _ in schema.columns}
+        made = any(Type(type_).kind == "OTHER" for type_ in types)
+        return self._here, written, self.schemas(schemas) if made else None
 
     def everything(self) -> tuple[Described, ...]:
         """All tables of the current database with their keys and references, for the owner."""
