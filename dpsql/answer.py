@@ -21,8 +21,9 @@ Row = tuple[Any, ...]
 class Released(Protocol):
     """Released tables in a scratch database: how an answer reads itself."""
 
-    number: int
-
+    @property
+    def kept(self) -> str: ...
+    def compute(self) -> list[Row] | None: ...
     def answer(self, names: tuple[str, ...]) -> Any: ...
     def rows(self) -> NDArray[np.int64]: ...
     def columns(self) -> Mapping[str, NDArray[np.float64]]: ...
@@ -42,9 +43,13 @@ class Answer:
         self._rows: list[Row] | None = None
 
     @property
-    def number(self) -> int:
+    def kept(self) -> str:
         """Which table of the scratch database it is."""
-        return self._released.number
+        return self._released.kept
+
+    def compute(self) -> None:
+        """Run the finishing query now: what fails in it is then no answer."""
+        self._rows = self._released.compute()
 
     @property
     def noisy(self) -> Mapping[str, NDArray[np.float64]]:

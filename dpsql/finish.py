@@ -6,7 +6,9 @@ import itertools
 import json
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +36,12 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
 }
 
 LISTED = 2**24  # characters of SQL whose keys are kept
+FEW = 2_000  # rows that are given to Python at once
+REMEMBERED = 256  # finishing queries
 FIRST, LAST = "TIMESTAMP '0001-01-01'", "TIMESTAMP '9999-12-31'"
 
 Show = Callable[[duckdb.DuckDBPyConnection], object]  # puts a release under the name "noisy", for one connection
+See = Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]]  # a cursor that sees it; no other is in use then
 
 # A public table: its columns as CREATE TABLE has them, and its rows as an Arrow stream.
 Public = tuple[str, Callable[[], Any]]
@@ -46,13 +51,15 @@ class Scratch:
     """The scratch database of a session. Each answer keeps its tables there for as long as it lives."""
 
     def __init__(self) -> None:
-        self._connection = duckdb.connect(":memory:", config=CLOSED)
+        self.connection = duckdb.connect(":memory:", config=CLOSED)
         self._numbers = itertools.count()
         self._keys: dict[str, str] = {}  # the table of each list of public keys
-        self._lock = threading.RLock()  # an answer may be dropped by the garbage collector at any point
+        self._desks: dict[tuple[str, ...], tuple[duckdb.DuckDBPyConnection, Seen]] = {}
+        self.lock = threading.RLock()  # an answer may be dropped by the garbage collector at any point
+        self._parsed: dict[str, duckdb.Statement] = {}
 
     def finish(self, plan: Plan, noisy: Any, loss: Loss) -> Answer:
-        """Run the finishing query on what was released.
+        """The answer that the finishing query gives on what was released. It runs once the answer is computed or read.
 
         Needs:   noisy columns, one row for each key; a charge for them
         Gives:   the answer
@@ -60,9 +67,10 @@ class Scratch:
                  whatever `outer` computes is post-processing
         Checked: test_record_play
         """
-        return self._answer(
-            plan, show_range(plan) if noisy is None else lambda cursor: cursor.register("noisy", noisy), loss
-        )
+        if isinstance(plan.keys, PublicKeys) and hasattr(noisy, "__arrow_c_stream__"):
+            return self._answer(plan, partial(self._desk, tuple(plan.noise), noisy), loss)
+        show = show_range(plan) if noisy is None else lambda cursor: cursor.register("noisy", noisy)
+        return self._answer(plan, self._shown(show), loss)
 
     def again(self, plan: Plan, stored: str, loss: Loss) -> Answer:
         """The answer whose released table was `stored`."""
@@ -71,36 +79,63 @@ class Scratch:
         cells = ", ".join(f'CAST("row" ->> {i} AS {type_}) AS "{name}"' for i, (name, type_) in enumerate(types))
         rows = f'SELECT {cells} FROM (SELECT unnest(CAST(? AS JSON[])) AS "row")'
         show = (lambda cursor: cursor.execute(f'CREATE TEMP TABLE "noisy" AS {rows}', [stored])) if plan.noise else None
-        return self._answer(plan, show or show_range(plan), loss)
+        return self._answer(plan, self._shown(show or show_range(plan)), loss)
 
-    def _answer(self, plan: Plan, show: Show, loss: Loss) -> Answer:
-        number = next(self._numbers)
-        with self._lock, self._connection.cursor() as cursor:
-            show(cursor)
-            released = numbered(plan.keys)
-            if isinstance(plan.keys, PrivateKeys):  # the order in which they came is not kept
-                cursor.execute(f"CREATE TABLE released_{number} AS {released}")
-                released = f"SELECT * FROM released_{number}"
-                show = show_table(number)
-            if isinstance(plan.keys, PublicKeys) and plan.keys.columns:  # of each it has a row, in their order
-                released = f'SELECT * FROM {self._listed(plan.keys.text, cursor)} POSITIONAL JOIN "noisy"'
-            cursor.execute(f'CREATE TABLE answer_{number} AS WITH "released" AS ({released}) {plan.outer}')
+    def _answer(self, plan: Plan, see: See, loss: Loss) -> Answer:
         names = tuple(output.name for output in plan.outputs)
-        return Answer(names, loss, self._keep(number, plan, show), plan)
+        return Answer(names, loss, Tables(self, next(self._numbers), plan, see), plan)
 
-    def _listed(self, text: str, cursor: duckdb.DuckDBPyConnection) -> str:
+    def _shown(self, show: Show) -> See:
+        """A cursor of the answer's own."""
+        cursor = self.connection.cursor()
+        show(cursor)
+
+        @contextmanager
+        def see() -> Iterator[duckdb.DuckDBPyConnection]:
+            with self.lock:
+                yield cursor
+
+        return see
+
+    @contextmanager
+    def _desk(self, columns: tuple[str, ...], noisy: Any) -> Iterator[duckdb.DuckDBPyConnection]:
+        """One cursor for all releases that are integers in these columns, of which it sees one at a time: to show a release to
+        another takes half as long as to finish it."""
+        with self.lock:
+            if columns not in self._desks:
+                if len(self._desks) == REMEMBERED:
+                    self._desks.clear()
+                cursor, seen = self.connection.cursor(), Seen(noisy)
+                cursor.register("noisy", seen)
+                self._desks[columns] = cursor, seen
+            cursor, seen = self._desks[columns]
+            seen.rows = noisy
+            try:
+                yield cursor
+            finally:
+                seen.rows = None
+
+    def parsed(self, text: str) -> duckdb.Statement:
+        """Over few rows parsing takes as long as all the rest."""
+        if text not in self._parsed:
+            if len(self._parsed) == REMEMBERED:
+                self._parsed.clear()
+            (self._parsed[text],) = self.connection.extract_statements(text)
+        return self._parsed[text]
+
+    def listed(self, text: str) -> str:
         """The table of public keys and their numbers. The last ones are kept: to read many from their text takes long."""
         if text not in self._keys:
             while self._keys and sum(map(len, self._keys)) + len(text) > LISTED:
-                cursor.execute(f"DROP TABLE {self._keys.pop(next(iter(self._keys)))}")
-            cursor.execute(f'CREATE TABLE keys_{(number := next(self._numbers))} AS {text} ORDER BY "row"')
+                self.connection.execute(f"DROP TABLE {self._keys.pop(next(iter(self._keys)))}")
+            self.connection.execute(f'CREATE TABLE keys_{(number := next(self._numbers))} AS {text} ORDER BY "row"')
             self._keys[text] = f"keys_{number}"
         return self._keys[text]
 
     def combine(self, program: Program, answers: list[Answer], tables: Mapping[str, Public], loss: Loss) -> Answer:
         """Run a program's own query on the answers of its releases and on public tables: post-processing."""
         number = next(self._numbers)
-        with self._lock, self._connection.cursor() as cursor:
+        with self.lock, self.connection.cursor() as cursor:
             show(cursor, program.outer, answers, tables)
             try:
                 cursor.execute(f"CREATE TABLE answer_{number} AS {program.outer}")
@@ -109,7 +144,7 @@ class Scratch:
             names = tuple(row[0] for row in cursor.execute(f"DESCRIBE answer_{number}").fetchall())
             renamed = ", ".join(f'{quoted(name)} AS "c{i}"' for i, name in enumerate(names))
             cursor.execute(f"CREATE OR REPLACE TABLE answer_{number} AS SELECT {renamed} FROM answer_{number}")
-        answer = Answer(names, loss, self._keep(number), program)
+        answer = Answer(names, loss, Tables(self, number), program)
         # Of limits that were chosen, or made from earlier answers, only the releases themselves know which were used.
         answer.notes = tuple(dict.fromkeys(note for one in answers for note in one.notes))
         return answer
@@ -142,14 +177,14 @@ class Scratch:
 
     def rows(self, read: Read, answers: list[Answer], tables: Mapping[str, Public]) -> duckdb.DuckDBPyRelation:
         """What a query over answers gives."""
-        with self._lock:
-            cursor = self._connection.cursor()
+        with self.lock:
+            cursor = self.connection.cursor()
             show(cursor, read.query, answers, tables)
             return cursor.sql(read.query)
 
     def confirm(self, plan: Plan | Program, schemas: Mapping[str, str] = MappingProxyType({})) -> None:
         """Let the engine bind the finishing query, so that one which cannot run is refused before anything is charged."""
-        with self._lock, self._connection.cursor() as cursor:
+        with self.lock, self.connection.cursor() as cursor:
             try:
                 if isinstance(plan, Plan):
                     cursor.execute(f"EXPLAIN {unfilled(plan)}").fetchall()
@@ -170,17 +205,12 @@ class Scratch:
         number = next(self._numbers)
         cells = ", ".join(f"({', '.join('?' * len(names))})" for _ in rows)
         columns = ", ".join(f'"c{i}"' for i in range(len(names)))
-        with self._lock, self._connection.cursor() as cursor:
+        with self.lock, self.connection.cursor() as cursor:
             everything = [cell for row in rows for cell in row]
             cursor.execute(
                 f"CREATE TABLE answer_{number} AS SELECT * FROM (VALUES {cells}) AS t({columns})", everything
             )
-        return Answer(names, loss, self._keep(number))
-
-    def _keep(self, number: int, plan: Plan | None = None, show: Show | None = None) -> Tables:
-        tables = Tables(self._connection, number, plan, show)
-        weakref.finalize(tables, drop, self._connection, self._lock, number)
-        return tables
+        return Answer(names, loss, Tables(self, number))
 
 
 def unfilled(plan: Plan) -> str:
@@ -208,7 +238,7 @@ def fits(read: Read, types: list[Type]) -> None:
 def show(cursor: duckdb.DuckDBPyConnection, query: str, answers: list[Answer], tables: Mapping[str, Public]) -> None:
     """The answers and public tables that a query reads, under the names that it has for them. Only this cursor sees them."""
     for index, answer in enumerate(answers):
-        cursor.execute(view(index, answer.columns, f"SELECT * FROM answer_{answer.number}"))
+        cursor.execute(view(index, answer.columns, f"SELECT * FROM {answer.kept}"))
     for name, (columns, rows) in tables.items():
         if (called := quoted(f"public {name}")) in query:
             cursor.execute(f"CREATE TEMP TABLE {called} ({columns})")
@@ -230,11 +260,6 @@ def show_range(plan: Plan) -> Show:
     return lambda cursor: cursor.execute(made)
 
 
-def show_table(number: int) -> Show:
-    made = f'CREATE TEMP VIEW "noisy" AS SELECT * EXCLUDE row FROM released_{number} ORDER BY row'
-    return lambda cursor: cursor.execute(made)
-
-
 def numbered(keys: Keys) -> str:
     """A release with the number of each key, in their order. Private ones come in the engine's, which other people's rows decide."""
     rows = 'SELECT * FROM "noisy"'
@@ -245,46 +270,92 @@ def numbered(keys: Keys) -> str:
     return f'SELECT (row_number() OVER () - 1) AS "row", * FROM ({rows})'
 
 
-def drop(connection: duckdb.DuckDBPyConnection, lock: threading.RLock, number: int) -> None:
+def drop(scratch: Scratch, table: str) -> None:
     try:
-        with lock, connection.cursor() as cursor:
-            cursor.execute(f"DROP TABLE IF EXISTS released_{number}; DROP TABLE answer_{number}")
+        with scratch.lock, scratch.connection.cursor() as cursor:
+            cursor.execute(f"DROP TABLE {table}")
     except duckdb.Error:  # the interpreter is going down, and the scratch database with it
         pass
 
 
-class Tables:
-    """One answer's table in the scratch database, and how what was released is shown there."""
+class Seen:
+    """What a cursor sees, for now."""
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, number: int, plan: Plan | None, show: Show | None
-    ) -> None:
-        self._connection, self.number, self._plan, self._show = connection, number, plan, show
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self.rows.__arrow_c_stream__(requested_schema)
+
+
+class Tables:
+    """One answer and what was released for it. Its tables are in the scratch database for as long as this lives."""
+
+    def __init__(self, scratch: Scratch, number: int, plan: Plan | None = None, see: See | None = None) -> None:
+        """Of an answer that has a table; or of a plan and what was released by it. Then it has one when somebody asks for it."""
+        self._scratch, self._plan, self._name = scratch, plan, f"answer_{number}"
+        self._see, self._made, self._size = see or scratch.connection.cursor, plan is None, 0
+        if plan is None:
+            weakref.finalize(self, drop, scratch, self._name)
+        elif isinstance(plan.keys, PublicKeys):
+            self._size = plan.keys.count
+        else:  # the order in which they came is not kept
+            with self._see() as cursor:
+                made = cursor.execute(scratch.parsed(f'CREATE TEMP TABLE "sorted" AS {numbered(plan.keys)}'))
+                ((self._size,),) = made.fetchall()
+                cursor.unregister("noisy")
+
+    def _released(self, plan: Plan) -> str:
+        """A query for what was released, with the number of each key."""
+        return numbered(plan.keys) if isinstance(plan.keys, PublicKeys) else 'SELECT * FROM "sorted"'
+
+    def _finished(self, plan: Plan) -> str:
+        released = self._released(plan)
+        if isinstance(plan.keys, PublicKeys) and plan.keys.columns:  # of each it has a row, in their order
+            released = f'SELECT * FROM {self._scratch.listed(plan.keys.text)} POSITIONAL JOIN "noisy"'
+        return f'WITH "released" AS ({released}) {plan.outer}'
+
+    @property
+    def kept(self) -> str:
+        """The answer's table."""
+        with self._see() as cursor:
+            if self._plan and not self._made:
+                cursor.execute(f"CREATE OR REPLACE TABLE {self._name} AS {self._finished(self._plan)}")
+                weakref.finalize(self, drop, self._scratch, self._name)
+                self._made = True
+        return self._name
+
+    def compute(self) -> list[Row] | None:
+        """The rows, if they are few: they are read sooner than a table of them is made. Else there is a table now."""
+        if self._plan is None or self._size > FEW:
+            _ = self.kept
+            return None
+        with self._see() as cursor:
+            query = f'SELECT * EXCLUDE "row" FROM ({self._finished(self._plan)})'
+            return cursor.execute(self._scratch.parsed(query)).fetchall()
 
     def answer(self, names: tuple[str, ...]) -> duckdb.DuckDBPyRelation:
         columns = ", ".join(f'"c{i}" AS {quoted(name)}' for i, name in enumerate(names))
-        return self._connection.cursor().sql(f"SELECT {columns} FROM answer_{self.number}")
+        return self._scratch.connection.cursor().sql(f"SELECT {columns} FROM {self.kept}")
 
     def rows(self) -> NDArray[np.int64]:
-        with self._connection.cursor() as cursor:
-            found = cursor.execute(f'SELECT "row" FROM answer_{self.number}').fetchnumpy()
+        with self._scratch.connection.cursor() as cursor:
+            found = cursor.execute(f'SELECT "row" FROM {self.kept}').fetchnumpy()
         rows: NDArray[np.int64] = found["row"].astype("int64")
         return rows
 
     def stored(self) -> str:
         """The released table as JSON, from which `Scratch.again` makes the same answer."""
-        if self._plan is None or self._show is None:
+        if self._plan is None:
             return "[]"
-        with self._connection.cursor() as cursor:
-            self._show(cursor)
-            cells = f"SELECT CAST(COLUMNS(* EXCLUDE row) AS VARCHAR) FROM ({numbered(self._plan.keys)}) ORDER BY row"
+        cells = f"SELECT CAST(COLUMNS(* EXCLUDE row) AS VARCHAR) FROM ({self._released(self._plan)}) ORDER BY row"
+        with self._see() as cursor:
             return json.dumps(cursor.execute(cells).fetchall())
 
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
-        if self._plan is None or self._show is None or not self._plan.noise:
+        if self._plan is None or not self._plan.noise:
             return {}
         columns = ", ".join(f'CAST("{name}" AS DOUBLE) AS "{name}"' for name in self._plan.noise)
-        with self._connection.cursor() as cursor:
-            self._show(cursor)
-            cells = f"SELECT {columns} FROM ({numbered(self._plan.keys)}) ORDER BY row"
+        with self._see() as cursor:
+            cells = f"SELECT {columns} FROM ({self._released(self._plan)}) ORDER BY row"
             return dict(cursor.execute(cells).fetchnumpy())

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
+Orders = SimpleQueue[Callable[[], None]]
+
+_idle: list[Orders] = []  # of threads that wait for work: to start one takes longer than to look at few rows
+os.register_at_fork(after_in_child=_idle.clear)  # where no thread has come along
+
+
+def serve(orders: Orders) -> None:
+    while True:
+        orders.get()()
 
 
 def interruptible(work: Callable[[], T], stop: Callable[[], None], tick: Callable[[], None] = lambda: None) -> T | None:
@@ -25,19 +36,26 @@ def interruptible(work: Callable[[], T], stop: Callable[[], None], tick: Callabl
         finally:
             done.set()
 
-    thread = threading.Thread(target=run, name="dpsql", daemon=True)
     try:
-        thread.start()
+        orders = _idle.pop()
+    except IndexError:
+        orders = SimpleQueue()
+        threading.Thread(target=serve, args=(orders,), name="dpsql", daemon=True).start()
+    try:
+        orders.put(run)
         while not done.wait(0.1):  # a signal may have been given to another thread, which does not wake this one
             tick()
     except KeyboardInterrupt:
         # Again and again: an engine forgets an interrupt that comes before its query has begun.
         # And through further interrupts: whoever comes after this must find the engine idle.
-        while thread.is_alive() and not done.is_set():
+        while not done.is_set():
             try:
+                orders.put(done.set)  # which is next if the work was never put there
                 stop()
                 done.wait(0.02)
             except KeyboardInterrupt:
                 pass
         raise
+    finally:
+        _idle.append(orders)
     return results.pop() if results else None

@@ -288,6 +288,7 @@ class Session:
 
     def _whole(self, plan: Plan | Program, answers: list[Answer], tables: Mapping[str, Public], loss: Loss) -> Answer:
         if isinstance(plan, Plan):
+            answers[0].compute()
             return answers[0]
         return self._finisher().combine(plan, answers, tables, loss)
 

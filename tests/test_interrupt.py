@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -122,6 +124,22 @@ def test_an_interrupt_before_the_query_begins_is_not_lost(request: pytest.Fixtur
 def test_work_that_fails_gives_nothing() -> None:
     assert interruptible(lambda: 1 // 0, lambda: None) is None
     assert interruptible(lambda: 42, lambda: None) == 42
+
+
+def test_threads_are_kept_and_not_shared() -> None:
+    """One that waits is used again; who finds none gets a new one, and so does a child process."""
+
+    def inside() -> list[int | None]:
+        return [threading.get_ident(), interruptible(threading.get_ident, lambda: None)]
+
+    first = interruptible(threading.get_ident, lambda: None)
+    assert interruptible(threading.get_ident, lambda: None) == first
+    found = interruptible(inside, lambda: None)
+    assert found is not None and found[0] == first and found[1] not in (None, first)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if interruptible(lambda: 42, lambda: None) == 42 else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_an_interrupt_is_no_error_of_dpsql() -> None:

@@ -383,5 +383,50 @@ def test_lists_of_keys_are_kept_within_bounds(db: dpsql.Session, monkeypatch: py
     ):
         answer = db.sql(f"SELECT {column}, count(*) FROM {table} GROUP BY 1")
         assert answer.fetchall()[0][0] == first
-        tables = db._scratch._connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'keys%'")
+        tables = db._scratch.connection.execute("SELECT count(*) FROM duckdb_tables() WHERE table_name LIKE 'keys%'")
         assert tables.fetchall() == [(1,)] and len(release._lists) == 1
+
+
+def test_answers_stay_when_their_keys_are_gone(db: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finish, "LISTED", 0)
+    first = db.sql("SELECT segment, count(*) AS n FROM customer GROUP BY segment")
+    db.sql("SELECT status, count(*) AS n FROM orders GROUP BY status")
+    assert first.arrow().column("segment").to_pylist() == [row[0] for row in first]
+
+
+@pytest.mark.parametrize("keys", ["status", "country"])  # public and private ones
+def test_an_answer_is_the_same_whether_its_rows_are_many_or_few(
+    keys: str, db: dpsql.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows are read at once, for many a table is made; each way to read them gives the same, in any order."""
+    query = f"SELECT {keys}, count(*) AS n, sum(quantity) AS s, INTERVAL 1 DAY AS day FROM orders GROUP BY 1 ORDER BY n DESC"
+    db.sql(query, query_id="a", epsilon=20)
+    found = []
+    for few in (0, 2_000):
+        monkeypatch.setattr(finish, "FEW", few)
+        for at_first in ("arrow", "types", "errors"):
+            answer = db.sql(query, query_id="a", epsilon=20)
+            _ = answer.arrow() if at_first == "arrow" else getattr(answer, at_first)
+            assert answer.arrow().column("n").to_pylist() == list(answer.df()["n"]) == [row[1] for row in answer]
+            found.append((list(answer), answer.types, answer.errors, answer.stored(), answer.arrow().to_pylist()))
+    assert found == found[:1] * 6 and len(found[0][0]) == 3
+    assert found[0][1] == ("VARCHAR", "BIGINT", "HUGEINT", "INTERVAL")
+
+
+def test_the_order_in_which_private_keys_came_is_not_kept(db: dpsql.Session) -> None:
+    answer = db.sql("SELECT country, count(*) FROM orders GROUP BY country", epsilon=20)
+    with answer._released._see() as cursor, pytest.raises(duckdb.CatalogException):  # type: ignore[attr-defined]
+        cursor.execute('SELECT * FROM "noisy"')
+
+
+def test_answers_that_have_the_same_columns_are_kept_apart(db: dpsql.Session) -> None:
+    """One cursor sees what was released for all of them, one after another."""
+    answers = [
+        db.sql(f"SELECT {key}, count(*) AS n FROM customer GROUP BY 1", epsilon=0.1)
+        for key in ("segment", "segment", "tier")
+    ]
+    for answer in (*answers, *reversed(answers)):
+        rows = [row[1] for row in answer]
+        assert answer.arrow().column("n").to_pylist() == rows
+        assert [sum(ends) / 2 for _, ends in answer.interval() if ends] == pytest.approx(rows, abs=1)
+    assert db._scratch is not None and len(db._scratch._desks) == 1

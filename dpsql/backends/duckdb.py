@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ CLOCKS = frozenset(  # columns that the engine takes for functions if there are 
 MOST = 100_000  # rows of a table that is made from releases and joined with rows of persons
 SET = (f"system.main.current_setting('{name}')" for name in SETTINGS)
 HERE = f"SELECT system.main.current_database(), system.main.current_schema(), {', '.join(SET)}"
+CREATED = f"{HERE}, database_name, schema_name, table_name, sql FROM system.main.duckdb_tables()"  # for each table
 
 
 class DuckDB:
@@ -114,31 +115,33 @@ class DuckDB:
         """
         with self._connect() as connection:
             try:
-                connection.execute("BEGIN TRANSACTION READ ONLY")
-                ((database, schema, *settings),) = connection.execute(HERE).fetchall()
-                connection.execute("SET search_path = 'system.main'")
+                connection.execute(parsed("BEGIN TRANSACTION READ ONLY"))
+                found = connection.execute(parsed(CREATED)).fetchall() if self._schemas is None else []
+                here = found[0] if found else connection.execute(parsed(HERE)).fetchall()[0]
+                connection.execute(parsed("SET search_path = 'system.main'"))
             except duckdb.Error as error:
                 raise cannot_open(self._path, error) from None
-            refuse_settings(settings)
+            refuse_settings(here[2 : 2 + len(SETTINGS)])
             self._check()
-            snapshot = Snapshot(connection, database, schema, self._schemas)
+            created = {(database, schema, table): text for *_, database, schema, table, text in found}
+            snapshot = Snapshot(connection, here[:2], created, self._schemas)
             try:
                 yield snapshot
             finally:
                 # An interrupted or invalidated connection has no transaction left; it is closed next.
                 with suppress(duckdb.Error):
-                    connection.execute("ROLLBACK")
+                    connection.execute(parsed("ROLLBACK"))
 
 
 class Snapshot:
     def __init__(
         self,
         connection: duckdb.DuckDBPyConnection,
-        database: str,
-        schema: str,
+        here: tuple[str, str],
+        created: Mapping[tuple[str, str, str], str],
         schemas: Mapping[str, Schema] | None = None,
     ) -> None:
-        self._connection, self._here, self._schemas = connection, (database, schema), schemas
+        self._connection, self._here, self._created, self._schemas = connection, here, created, schemas
 
     def schemas(self, names: Iterable[str]) -> dict[str, Schema]:
         """The schemas of the tables with these names, which may be qualified. Views are not tables."""
@@ -153,13 +156,7 @@ class Snapshot:
             ).fetchall()
             if kind == "duckdb"
         }
-        tables = {
-            (database, schema, table): "COLLATE" in text.upper()
-            for database, schema, table, text in self._connection.execute(
-                "SELECT database_name, schema_name, table_name, sql FROM system.main.duckdb_tables()"
-            ).fetchall()
-            if database in own
-        }
+        tables = {path: "COLLATE" in text.upper() for path, text in self._created.items() if path[0] in own}
         for database, schema, table, column, type_, nullable, generated in self._connection.execute(
             "SELECT database_name, schema_name, table_name, column_name, data_type, is_nullable, is_generated "
             "FROM system.main.duckdb_columns() ORDER BY database_name, schema_name, table_name, column_index"
@@ -189,15 +186,10 @@ class Snapshot:
         """
         if self._schemas is not None:
             return None
-        found = {
-            (database, schema, table): text
-            for database, schema, table, text in self._connection.execute(
-                "SELECT database_name, schema_name, table_name, sql FROM system.main.duckdb_tables()"
-            ).fetchall()
-        }
-        written = {schema.path: found.get(schema.path) for schema in schemas.values()}
-        types = (Type(type_).kind for schema in schemas.values() for _, type_, _, _ in schema.columns)
-        return self._here, written, self.schemas(schemas) if "OTHER" in types else None
+        written = {schema.path: self._created.get(schema.path) for schema in schemas.values()}
+        types = {type_ for schema in schemas.values() for _, type_, _, _ in schema.columns}
+        made = any(Type(type_).kind == "OTHER" for type_ in types)
+        return self._here, written, self.schemas(schemas) if made else None
 
     def everything(self) -> tuple[Described, ...]:
         """All tables of the current database with their keys and references, for the owner."""
@@ -238,7 +230,7 @@ class Snapshot:
 
     def run(self, sql: str) -> duckdb.DuckDBPyRelation:
         """The exact integers of a plan's query as an Arrow stream; to be read before the snapshot ends."""
-        return self._connection.sql(sql)
+        return self._connection.sql(parsed(sql))
 
     def public(self, path: str, columns: Iterable[tuple[str, str]]) -> Stream:
         """A public table as an Arrow stream; to be read before the snapshot ends. What Arrow would change goes as text."""
@@ -294,6 +286,14 @@ _parser_lock = threading.Lock()
 def parser() -> duckdb.DuckDBPyConnection:
     """An empty instance of our own, for questions about DuckDB itself."""
     return duckdb.connect(":memory:", config=CONFIG)
+
+
+@lru_cache(maxsize=256)
+def parsed(text: str) -> duckdb.Statement:
+    """One statement, parsed but not bound to any name: over few rows parsing takes as long as all the rest."""
+    with _parser_lock:
+        (statement,) = parser().extract_statements(text)
+    return statement
 
 
 def reads(text: str) -> dict[str, Any]:
