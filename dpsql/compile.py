@@ -35,6 +35,7 @@ from dpsql.passes.shapes import groups_alone
 from dpsql.passes.split import split
 from dpsql.passes.track import track
 from dpsql.plan import Plan, Program, Read, Unknown
+from dpsql.prefer import prefer
 
 MAX_TRIES = 64  # queries that are tried as releases, so that nested ones do not take for ever
 OF_PROGRAMS = (
@@ -175,19 +176,31 @@ def release(
     waiting: bool = False,
     hidden: bool = False,
 ) -> Plan:
-    """The plan of one release."""
-    norm = (Laplace if catalog.policy.budget.accounting == "pure" else Gaussian).norm
+    """The plan of one release.
+
+    In a pure ledger it gets the noise that errs less (`prefer`). Where there is no delta, and where it is charged before its
+    limits or constants are known (`Later`), it gets Laplace noise: so the choice is made before anything is released.
+    """
+    pure = catalog.policy.budget.accounting == "pure"
+    first = (Laplace if pure else Gaussian).norm
     resolved = resolve(parsed, catalog, parameters)
     tracked = track(resolved, catalog)
     bounded = bound(tracked)
 
-    def follow(picked: Mapping[Unknown, Fraction]) -> Plan:
-        parts = split(bounded, picked, norm, hidden)
+    def follow(picked: Mapping[Unknown, Fraction], norm: int = first) -> Plan:
+        # One of several is measured in the same way whichever noise it gets, so that levels of a ROLLUP can agree.
+        parts = split(bounded, picked, norm if part == 1 else first, hidden)
         limited = limit(parts, catalog, norm)
         climbed = climb(limited)
         return allot(climbed, catalog, epsilon, delta, part, waiting)
 
     plan = follow({})
-    if not plan.unknowns:
+    if plan.unknowns:
+        known = plan.unknowns
+        return replace(plan, then=lambda rungs: follow({u: u.rungs[i] for u, i in zip(known, rungs, strict=True)}))
+    if not (pure and delta and plan.noise) or waiting:
         return plan
-    return replace(plan, then=lambda rungs: follow({u: u.rungs[i] for u, i in zip(plan.unknowns, rungs, strict=True)}))
+    try:
+        return prefer(plan, follow({}, Gaussian.norm))
+    except Refused:  # it would be larger than any answer
+        return plan

@@ -383,6 +383,7 @@ class Plan:
     reads: tuple[Read, ...] = ()
     # What runs in place of `inner`: rows from the engine, limited and added up natively. None: `inner` itself runs.
     limits: Limits | None = None
+    why: str = ""  # for EXPLAIN: which of two noises was chosen
 
     @property
     def exact(self) -> tuple[str, ...]:

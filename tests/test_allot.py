@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_lemmas import beside, catalog, read, releases
 
-from dpsql.accountant import UNIT, mu_of, units
+from dpsql.accountant import UNIT, Charge, mu_of, units
 from dpsql.compile import release
-from dpsql.mechanisms import cost
+from dpsql.mechanisms import Approximate, Gaussian, cost
 from dpsql.plan import Plan
 
 COLUMNS = ["quantity", "amount", "weight", "quantity * 2", "amount * quantity", "-weight"]
@@ -39,24 +39,29 @@ def test_charge(query: str, epsilon: str) -> None:
             assert made.charge.amount == made.charge.delta == made.epsilon == made.delta == 0
             continue
         ratios = [m.sensitivity / Fraction(m.scale) for m in made.noises]
-        lost = sum(ratios) if ledger == "pure" else sum(r * r for r in ratios)
+        gaussian = isinstance(made.noises[0], Gaussian)
+        lost = sum(r * r for r in ratios) if gaussian else sum(ratios)
         if ledger == "zcdp":  # the same noise as gdp's, in another currency
             same = plan(query, "gdp", epsilon)
             assert made.sampled == same.sampled and made.charge == cost(same.sampled, "rho")
             assert made.unknowns or made.charge.amount == units(lost / 2)
             continue
         noise = Fraction("1e-8") * (Fraction(55, 100) if made.threshold else 1)
-        asked = Fraction(epsilon) if ledger == "pure" else Fraction(mu_of(Fraction(epsilon), noise)) ** 2
-        if made.ladder is None:
+        asked = Fraction(mu_of(Fraction(epsilon), noise)) ** 2 if gaussian else Fraction(epsilon)
+        key_delta = made.threshold.delta if made.threshold else Fraction(0)
+        if ledger == "pure" and gaussian:  # charged what it was asked for, and drawn at once
+            assert made.sampled == (Approximate(Fraction(epsilon), noise, made.drawn),) and not made.unknowns  # type: ignore[arg-type]
+            assert made.charge == Charge("epsilon", units(Fraction(epsilon)), units(noise + key_delta))
+        elif made.ladder is None:
             assert lost * UNIT <= made.charge.amount < lost * UNIT + 1
-            assert made.charge.delta == (units(made.threshold.delta) if made.threshold else 0)
+            assert made.charge.delta == units(key_delta)
         else:  # charged before the limits are known: what noise and choice may cost at the most
             lost += made.ladder.loss * len(made.unknowns)
             assert lost * UNIT <= made.charge.amount <= asked * UNIT + 1
-            assert made.charge.delta >= (units(made.threshold.delta) if made.threshold else 0)
+            assert made.charge.delta >= units(key_delta)
         assert asked * Fraction(999_999, 1_000_000) <= lost <= asked
-        if made.threshold:
-            assert made.threshold.delta <= (Fraction("1e-8") if ledger == "pure" else Fraction("0.45e-8"))
+        assert key_delta <= (Fraction("0.45e-8") if gaussian else Fraction("1e-8"))
+        assert made.charge.delta <= units(Fraction("1e-8"))
 
 
 @settings(max_examples=60, deadline=None)

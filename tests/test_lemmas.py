@@ -28,7 +28,7 @@ from dpsql import compile as compiler
 from dpsql.backends import DuckDB
 from dpsql.catalog import Catalog, Table, build, read_policy
 from dpsql.compile import compile, release
-from dpsql.mechanisms import Gaussian, Laplace
+from dpsql.mechanisms import Gaussian
 from dpsql.passes.bound import bound
 from dpsql.passes.limit import limit
 from dpsql.passes.parse import Parsed, parse
@@ -186,11 +186,11 @@ def stages(query: str, ledger: str, name: str = "shop") -> tuple[Plan, str, str,
     """The plan, the tracked relation's SQL and person, and the SQL for each person's limited vector."""
     known = beside(catalog(ledger, name), query)
     tracked = bound(track(resolve(read(query), known), known))
-    norm = (Laplace if ledger == "pure" else Gaussian).norm
     hidden = isinstance(query, Part) and query.hidden
+    plan = release(read(query), known, Fraction(1), Fraction(1, 10**8), hidden=hidden)
+    norm = plan.noises[0].norm if plan.noise else Gaussian.norm
     limited = limit(split(tracked, {}, norm, hidden), known, norm)
     vector = exp.select("*").from_(exp.Table(this=exp.to_identifier("limited", quoted=True)))
-    plan = release(read(query), known, Fraction(1), Fraction(1, 10**8), hidden=hidden)
     if plan.noise:
         vector.set("with_", limited.inner().args["with_"])
     else:  # public keys and nothing else: nobody adds anything, and no table is read
@@ -326,11 +326,12 @@ def test_replacing(ledger: str) -> None:
         )
         for query in releases("shop")
     ]
-    kind = Laplace if ledger == "pure" else Gaussian
     for query, plan in zip(releases("shop"), plans, strict=True):
         one = stages(query, ledger)[0]
-        assert plan.inner == one.inner and plan.charge.amount == pytest.approx(one.charge.amount, rel=1e-9)
-        assert [m.sensitivity for m in plan.noises] == [kind.swap * m.sensitivity for m in one.noises]
+        assert plan.charge.amount == pytest.approx(one.charge.amount, rel=1e-9)
+        if [type(m) for m in plan.noises] == [type(m) for m in one.noises]:  # a pure ledger may choose another noise
+            assert plan.inner == one.inner
+            assert [m.sensitivity for m in plan.noises] == [m.swap * m.sensitivity for m in one.noises]
     found: list[list[Exact]] = []
     for person in shop.SHOP.persons(rows)[: None if ledger == "pure" else SOME]:
         shop.fill(engine(), shop.without(rows, person))
