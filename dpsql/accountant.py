@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from statistics import NormalDist
 from typing import Literal
 
@@ -88,6 +88,7 @@ def delta_of_mu(mu: float, epsilon: float) -> float:
     return math.exp(high) * min(rounding - math.expm1(min(low - high, 0.0)), 1.0)
 
 
+@lru_cache(maxsize=256)
 def mu_of(epsilon: Fraction, delta: Fraction) -> float:
     """The largest mu, rounded down, for which mu-GDP is (epsilon, delta)-DP.
 

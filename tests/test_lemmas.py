@@ -310,6 +310,30 @@ def test_sensitivity(name: str, seed: int, ledger: str, half: int | None) -> Non
             assert not others - vectors, query
 
 
+def test_gaussian_noise_in_a_pure_ledger() -> None:
+    """Limits for the norm 2, also of one of several releases, whose blocks are those of the norm 1: no row is longer in L2."""
+    rows = shop.wild(102)
+    shop.fill(engine(), rows)
+    plans = [
+        release(parse(query), catalog("pure"), Fraction(1), Fraction(1, 10**8), part=part)
+        for query in (
+            "SELECT country, var_pop(quantity), regr_slope(weight, quantity), count(DISTINCT status) FROM orders GROUP BY country",
+            "SELECT weight, stddev(n), avg(quantity), count(DISTINCT customer) FROM item JOIN orders ON order_id = id GROUP BY weight",
+            "SELECT country, sum(amount, contribution_bounds_per_group => (0, 99)), count(DISTINCT customer) FROM orders GROUP BY country",
+        )
+        for part in (Fraction(1), Fraction(1, 2))
+    ]
+    for alone, part in zip(plans[::2], plans[1::2], strict=True):
+        assert {noise.norm for noise in (*alone.noises, *part.noises)} == {2}
+        assert {summand.norm for summand in alone.summands} == {2} and {s.norm for s in part.summands} == {1}
+        assert part.charge.amount == alone.charge.amount / 2 and 2 * part.charge.delta <= alone.charge.delta * 1.1
+    wholes = [exact(plan) for plan in plans]
+    for person in shop.SHOP.persons(rows):
+        shop.fill(engine(), shop.without(rows, person))
+        for plan, whole in zip(plans, wholes, strict=True):
+            assert_within(plan, whole, exact(plan, both=False))
+
+
 @pytest.mark.parametrize("ledger", ["gdp", pytest.param("pure", marks=pytest.mark.long)])
 def test_replacing(ledger: str) -> None:
     """Two databases that lack one person each are neighbours by replacement: they are `swap` times as far apart at the most."""
