@@ -10,6 +10,7 @@ A statement that is not one release is composed of several.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 
@@ -178,8 +179,9 @@ def release(
 ) -> Plan:
     """The plan of one release.
 
-    In a pure ledger it gets the noise that errs less (`prefer`). Where there is no delta, and where it is charged before its
-    limits or constants are known (`Later`), it gets Laplace noise: so the choice is made before anything is released.
+    In a pure ledger that has a delta it gets the noise that errs less (`prefer`). Where limits are chosen first that is
+    decided before, by the limits that an explanation takes: how they are chosen depends on the norm. A release that waits
+    for values is charged the same with either noise, so these may decide.
     """
     pure = catalog.policy.budget.accounting == "pure"
     first = (Laplace if pure else Gaussian).norm
@@ -195,12 +197,10 @@ def release(
         return allot(climbed, catalog, epsilon, delta, part, waiting)
 
     plan = follow({})
-    if plan.unknowns:
-        known = plan.unknowns
-        return replace(plan, then=lambda rungs: follow({u: u.rungs[i] for u, i in zip(known, rungs, strict=True)}))
-    if not (pure and delta and plan.noise) or waiting:
+    if pure and delta and plan.noise:
+        with suppress(Refused):  # it would be larger than any answer
+            plan = prefer(plan, follow({}, Gaussian.norm))
+    if not plan.unknowns:
         return plan
-    try:
-        return prefer(plan, follow({}, Gaussian.norm))
-    except Refused:  # it would be larger than any answer
-        return plan
+    known, norm = plan.unknowns, plan.noises[0].norm
+    return replace(plan, then=lambda rungs: follow({u: u.rungs[i] for u, i in zip(known, rungs, strict=True)}, norm))

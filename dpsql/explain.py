@@ -36,11 +36,11 @@ class Explanation:
         delta = sum(units(t.delta_for(persons)) for t in thresholds)
         charge = replace(self.plan.charge, delta=delta + sum(units(one.noise) for one in self.approximate))
         noise = self.plan.delta - sum(t.delta for t in thresholds)
-        return loss_of(charge, noise, persons, more_for(persons, self.plan.sampled))
+        return loss_of(charge, noise, persons, more_for(persons, self.approximate))
 
     @property
     def approximate(self) -> list[Approximate]:
-        return [one for one in self.plan.sampled if isinstance(one, Approximate)]
+        return [part.covered for part in self.plan.parts if part.covered]
 
     @property
     def together(self) -> float | None:

@@ -199,9 +199,8 @@ class Book:
                 if (asked.analyst, asked.query, asked.run) != (entry.analyst, entry.query, entry.run):
                     return "its run was not charged before"
                 later = [one for one in read(asked.mechanisms) if isinstance(one, Later)]
-                drawn = [
-                    one for one in read(entry.mechanisms or "[]") if isinstance(one, Laplace | Gaussian | Threshold)
-                ]
+                noises = Laplace | Gaussian | Threshold | Approximate
+                drawn = [one for one in read(entry.mechanisms or "[]") if isinstance(one, noises)]
                 if bool(later) != bool(drawn) or (later and not together(later).covers(drawn)):
                     return "what was drawn costs more than was charged"
         own = self.own.get(entry.analyst, (0, 0))

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_lemmas import beside, catalog, read, releases
 
-from dpsql.accountant import UNIT, Charge, mu_of, units
+from dpsql.accountant import UNIT, mu_of, units
 from dpsql.compile import release
-from dpsql.mechanisms import Approximate, Gaussian, cost
+from dpsql.mechanisms import Gaussian, cost
 from dpsql.plan import Plan
 
 COLUMNS = ["quantity", "amount", "weight", "quantity * 2", "amount * quantity", "-weight"]
@@ -47,12 +47,15 @@ def test_charge(query: str, epsilon: str) -> None:
             assert made.unknowns or made.charge.amount == units(lost / 2)
             continue
         noise = Fraction("1e-8") * (Fraction(55, 100) if made.threshold else 1)
-        asked = Fraction(mu_of(Fraction(epsilon), noise)) ** 2 if gaussian else Fraction(epsilon)
         key_delta = made.threshold.delta if made.threshold else Fraction(0)
-        if ledger == "pure" and gaussian:  # charged what it was asked for, and drawn at once
-            assert made.sampled == (Approximate(Fraction(epsilon), noise, made.drawn),) and not made.unknowns  # type: ignore[arg-type]
-            assert made.charge == Charge("epsilon", units(Fraction(epsilon)), units(noise + key_delta))
-        elif made.ladder is None:
+        asked = Fraction(mu_of(Fraction(epsilon), noise)) ** 2 if ledger == "gdp" else Fraction(epsilon)
+        if ledger == "pure" and gaussian:  # it costs its epsilon and delta, which allow just that noise
+            assert made.covered is not None and made.drawn == (made.covered,) and made.covered.noise == noise
+            assert made.covered.drawn == (*made.mechanisms, *([made.threshold] if made.threshold else []))
+            allowed = Fraction(mu_of(made.covered.epsilon, noise)) ** 2
+            assert allowed * Fraction(999_999, 1_000_000) <= lost <= allowed
+            lost, key_delta = made.covered.epsilon, made.covered.delta
+        if made.ladder is None:
             assert lost * UNIT <= made.charge.amount < lost * UNIT + 1
             assert made.charge.delta == units(key_delta)
         else:  # charged before the limits are known: what noise and choice may cost at the most
@@ -60,7 +63,7 @@ def test_charge(query: str, epsilon: str) -> None:
             assert lost * UNIT <= made.charge.amount <= asked * UNIT + 1
             assert made.charge.delta >= units(key_delta)
         assert asked * Fraction(999_999, 1_000_000) <= lost <= asked
-        assert key_delta <= (Fraction("0.45e-8") if gaussian else Fraction("1e-8"))
+        assert not made.threshold or made.threshold.delta <= Fraction("0.45e-8" if gaussian else "1e-8")
         assert made.charge.delta <= units(Fraction("1e-8"))
 
 

@@ -45,7 +45,7 @@ PARAMETERS = [("1e-9", "1e-30"), ("1e-6", "1e-8"), ("0.1", "1e-6"), ("1", "1e-6"
 def test_claim(epsilon: str, delta: str, blocks: list[int]) -> None:
     """What was drawn is (epsilon, delta)-DP in 60 digits, and hardly less; with a little less noise it is refused."""
     made = approximate(Fraction(epsilon), Fraction(delta), blocks)
-    mu = precise(made.loss) ** HALF
+    mu = precise(made.mu2) ** HALF
     assert true_delta(mu, precise(made.epsilon)) <= precise(made.noise)
     if Fraction(1, 10**6) <= made.epsilon < 10**6:  # beyond, rounding is wider
         assert true_delta(mu * (1 + 1e-7), precise(made.epsilon)) > precise(made.noise)
@@ -59,7 +59,7 @@ def test_claim(epsilon: str, delta: str, blocks: list[int]) -> None:
 def test_groups(persons: int) -> None:
     """k persons: k mu, at the same delta for the noise and the threshold's own; as dp-accounting has it."""
     made = approximate(Fraction(1), Fraction(1, 10**6), [1], keys=3)
-    sigma = 1 / (persons * math.sqrt(made.loss))
+    sigma = 1 / (persons * math.sqrt(made.mu2))
     wanted = get_epsilon_gaussian(sigma, float(made.noise), 1e-9)
     assert float(made.epsilon_for(persons)) == pytest.approx(wanted, rel=1e-6)
     assert made.epsilon_for(persons) >= persons * made.epsilon

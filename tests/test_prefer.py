@@ -13,7 +13,7 @@ from dpsql.accountant import Charge, mu_of, units
 from dpsql.backends import DuckDB
 from dpsql.catalog import Catalog, build, read_policy
 from dpsql.compile import compile
-from dpsql.mechanisms import Approximate, Gaussian, Laplace
+from dpsql.mechanisms import Approximate, Gaussian, Laplace, cost
 from dpsql.plan import Plan, Program
 
 ONE, DELTA = Fraction(1), Fraction(1, 10**6)
@@ -101,12 +101,21 @@ def test_neighbours_by_replacement(groups: int) -> None:
     assert isinstance(made.sampled[0], Approximate if groups > 8.9 / 2 else Laplace)
 
 
-def test_limits_that_are_chosen_first() -> None:
-    """Charged before they are known, so with Laplace noise, whichever limits are chosen."""
-    made = plan("SELECT day, count(*), sum(spend) FROM visits GROUP BY day", known(rows=None))
-    assert made.then is not None and not made.why
+@pytest.mark.parametrize(("query", "declared", "kind"), [
+    ("SELECT day, count(*), sum(spend) FROM visits GROUP BY day", 0, Gaussian),
+    ("SELECT count(*), sum(spend) FROM visits", 0, Laplace),
+    (USERS, 200, Gaussian),  # of which groups are not declared
+])  # fmt: skip
+def test_limits_that_are_chosen_first(query: str, declared: int, kind: type[Gaussian | Laplace]) -> None:
+    """The noise is chosen before the limits, and the charge covers it, whichever these are."""
+    made = plan(query, known(rows=None, declared=declared))
+    assert made.then is not None and made.why and made.ladder is not None
+    assert made.charge.amount <= units(ONE) and made.charge.delta <= units(DELTA)
+    assert (made.charge.delta > 0) == (kind is Gaussian)
     for one in (made, *made.extremes):
-        assert all(isinstance(noise, Laplace) for noise in one.noises) and one.charge == made.charge
+        assert all(isinstance(noise, kind) for noise in one.noises) and one.charge == made.charge
+        lost = cost((*[made.ladder] * len(made.unknowns), *one.drawn), "epsilon")
+        assert lost.amount <= made.charge.amount and lost.delta <= made.charge.delta
 
 
 def test_several_releases_choose_for_themselves() -> None:
@@ -121,15 +130,20 @@ def test_several_releases_choose_for_themselves() -> None:
     assert users.charge.delta <= units(DELTA / 2) and made.charge.delta <= units(DELTA)
 
 
-def test_what_waits_has_laplace_noise() -> None:
-    waiting = (
-        "SELECT day, count(DISTINCT person) FROM visits WHERE spend > (SELECT avg(spend) FROM visits) GROUP BY day"
-    )
-    made = compile(waiting, known(30, 100), ONE, DELTA)
+def test_what_waits_is_charged_the_same_with_either_noise() -> None:
+    """A released value may decide how many groups there are, and with them which noise is smaller."""
+    query = "SELECT day, count(DISTINCT person) FROM visits WHERE day IN (SELECT max(d) FROM (SELECT day AS d, count(*) AS n FROM visits GROUP BY day) WHERE n > 9) GROUP BY day"
+    made = compile(query, known(100, 100, declared=100), ONE, DELTA)
     assert isinstance(made, Program)
-    waits = [part for part in made.parts if part.waits]
-    assert len(waits) == 1 and isinstance(waits[0].noises[0], Laplace)
-    assert made.charge.amount <= 10**18 + 1 and made.charge.delta <= units(DELTA)
+    (waits,) = [part for part in made.parts if part.waits]
+    assert waits.given is not None
+    few, many = (waits.given((tuple(range(n)),)) for n in (2, 60))
+    assert isinstance(few.noises[0], Laplace) and isinstance(many.noises[0], Gaussian)
+    assert few.charge == many.charge == waits.charge
+    for one in (few, many):
+        drawn = cost(one.drawn, "epsilon")
+        assert drawn.amount <= waits.charge.amount and drawn.delta <= waits.charge.delta
+    assert made.charge.amount <= units(ONE) and made.charge.delta <= units(DELTA)
 
 
 def test_levels_measure_alike() -> None:

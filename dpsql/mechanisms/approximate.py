@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from dpsql.accountant import SLACK, Currency, epsilon_of, mu_of
+from dpsql.accountant import SLACK, Currency, Guarantee, epsilon_of, mu_of
 from dpsql.mechanisms.gaussian import Gaussian
 from dpsql.mechanisms.laplace import Laplace
 from dpsql.mechanisms.threshold import Threshold
@@ -33,16 +33,20 @@ class Approximate:
     drawn: tuple[Gaussian | Laplace | Threshold, ...]
 
     name: ClassVar[str] = "approximate"
+    guarantee: ClassVar[Guarantee] = "epsilon-DP"  # up to its delta
 
     def __post_init__(self) -> None:
         if not (self.epsilon > 0 and 0 < self.noise < 1 and self.drawn):
             raise ValueError("there is no noise, or no epsilon or delta for it")
-        if self.loss > Fraction(mu_of(self.epsilon, self.noise)) ** 2 * (1 + Fraction(SLACK)):
+        if self.mu2 > Fraction(mu_of(self.epsilon, self.noise)) ** 2 * (1 + Fraction(SLACK)):
             raise ValueError("the noise costs more than its epsilon and delta")
 
     @property
     def loss(self) -> Fraction:
-        """mu^2."""
+        return self.epsilon
+
+    @property
+    def mu2(self) -> Fraction:
         blocks = [one.noise if isinstance(one, Threshold) else one for one in self.drawn]
         if not all(isinstance(block, Gaussian) for block in blocks):
             raise ValueError("Laplace noise is charged as it is")
@@ -63,7 +67,7 @@ class Approximate:
 
     def epsilon_for(self, persons: int) -> Fraction:
         """More than `persons` times epsilon, since the noise's delta stays."""
-        return self.epsilon if persons == 1 else Fraction(epsilon_of(persons**2 * self.loss, self.noise))
+        return self.epsilon if persons == 1 else Fraction(epsilon_of(persons**2 * self.mu2, self.noise))
 
     @property
     def record(self) -> dict[str, Any]:
