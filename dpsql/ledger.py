@@ -487,7 +487,7 @@ def failing_closed(path: Path | None) -> Iterator[None]:
             f"the ledger {str(path)!r} cannot be written: {error}",
             "Check that the directory exists, is writable and has free space.",
         ) from None
-    except (sqlite3.DatabaseError, ValueError, TypeError, KeyError):  # a row that does not read as one
+    except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, ArithmeticError):  # a row that does not read as one
         raise corrupt(path) from None
 
 

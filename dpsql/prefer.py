@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
 from dataclasses import replace
+from statistics import geometric_mean
 
 from dpsql.plan import Linear, Plan
 
@@ -15,31 +15,29 @@ def prefer(laplace: Plan, gaussian: Plan) -> Plan:
     Each of them is sound and is charged for itself, and nothing is read but the two plans: the text and the policy.
     """
     plan, other = (gaussian, laplace) if error(gaussian) < error(laplace) * (1 - 1e-9) else (laplace, gaussian)
-    facts = [f"it is {relative(plan, other):.3g} x as large as {name(other)} noise"] if sizes(plan) else []
+    facts = []
     if plan.threshold and other.threshold:
         least = f"about {plan.threshold.least:,} persons on, and not from {other.threshold.least:,} on"
-        facts.insert(0, f"groups are shown from {least}")
+        facts.append(f"groups are shown from {least}")
+    if sizes(plan):
+        ratio = geometric_mean(sizes(plan)) / geometric_mean(sizes(other))
+        facts.append(f"it is {ratio:.3g} x as large as {name(other)} noise")
     return replace(plan, why=f"{name(plan)} noise: {'; '.join(facts)}")
-
-
-def relative(plan: Plan, other: Plan) -> float:
-    """How large one's noise is beside the other's, as a geometric mean over what is shown."""
-    return math.exp(statistics.fmean(math.log(a / b) for a, b in zip(sizes(plan), sizes(other), strict=True)))
 
 
 def error(plan: Plan) -> float:
     """The error to expect, in a unit that is the same for both.
 
-    Public keys: the product of the noise's deviations over the blocks, so that it does not matter in which unit each is.
+    Public keys: the geometric mean of the noise's deviations over the blocks, as it does not matter then in which unit each is.
 
     Private keys: a hidden group loses everything, and how many are hidden depends on the data; so take it that groups are
     as words are (Zipf): those with more than n persons are in proportion to 1/n. Then the squared errors of the hidden
     ones, n^2 each, add up to the threshold T, and those of the shown ones to s^2 / T, s being the deviation: for each
-    value that is shown T + s^2 / T, both in persons. For this a row is worth as many persons as have it: limits are for
-    those who have most, so of `max_rows` over all her groups most persons have some quarter, and one row at the least.
+    value that is shown T + s^2 / T, both in persons. For this s is divided by the rows that a person has in a group: limits
+    are for those who have most, so it is taken as a quarter of `max_rows` over `max_groups`, and one row at the least.
     """
     if plan.threshold is None:
-        return math.prod(sizes(plan))
+        return geometric_mean(sizes(plan))
     least = plan.threshold.least
     return least * max(len(sizes(plan)), 1) + math.fsum(size**2 / least for size in sizes(plan))
 

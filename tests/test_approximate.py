@@ -158,6 +158,8 @@ def with_more(change: Callable[[dict[str, Any]], Any]) -> Callable[[Entry], Entr
         (lambda record: record["drawn"][0].update(sensitivity="99999999"), "damaged"),
         (lambda record: record.update(drawn=[]), "damaged"),
         (lambda record: record.update(epsilon="-1"), "damaged"),
+        (lambda record: record.update(epsilon="1/0"), "damaged"),
+        (lambda record: record.update(epsilon="1e999"), "damaged"),
     ],
 )
 def test_a_row_that_was_changed(tmp_path: Path, change: Callable[[dict[str, Any]], Any], message: str) -> None:
