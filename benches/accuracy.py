@@ -5,9 +5,9 @@ python benches/accuracy.py [--quick | --full | --rows N] [--runs N] [--peers PYT
 Each figure is the root-mean-square error over all groups of the exact answer and all runs; a group that is not shown counts as an
 answer of zero. dpsql and the peers have the limits of `workloads.py`: the person is the unit, one in a hundred has more rows.
 `gdp` is dpsql as it comes (`accounting = "gdp"`, Gaussian noise: most room for many queries), `pure` the accounting for a few
-queries (Laplace noise). With the better of both, `chosen`: no limits declared, chosen privately out of the same epsilon; and
-`hindsight`: the best constant limits among those tried, which nobody can know without looking at the data: NOT private, but what
-is left to win by choosing them.
+queries (Laplace or Gaussian noise, the one that errs less by a formula of public facts). With the better of both, `chosen`: no
+limits declared, chosen privately out of the same epsilon; and `hindsight`: the best constant limits among those tried, which nobody
+can know without looking at the data: NOT private, but what is left to win by choosing them.
 
 Peers live in environments of their own, never in dpsql's:
 

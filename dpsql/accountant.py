@@ -1,12 +1,12 @@
 """Loss, and its conversion to (epsilon, delta). Pure arithmetic: no state, no clock, no data.
 
 A ledger adds up charges in one currency: `epsilon` in a pure ledger, `mu^2` in a GDP ledger, `rho` in a zCDP ledger;
-deltas are added beside it. Charges are integers of 1e-18, rounded up; budgets are rounded down.
+deltas are added beside it. (A pure ledger is one of pure epsilons as long as nothing asks for a delta.) Charges are integers of 1e-18, rounded up; budgets are rounded down.
 
-Needs:   each release is epsilon-DP (pure), mu-GDP or rho-zCDP with the amount and the delta as charged, whatever was
-         released before
+Needs:   each release is (epsilon, delta)-DP (pure), or mu-GDP or rho-zCDP up to its delta, with the amount and the delta as
+         charged, whatever was released before
 Gives:   while the sums stay within the budget, all releases together are (epsilon_B, delta_B)-DP
-Proof:   basic composition (pure) and the fully adaptive filters of GDP (Smith and Thakurta 2022) and of zCDP (Feldman and
+Proof:   basic composition (pure; it holds for parameters that are chosen as one goes, Rogers et al. 2016) and the fully adaptive filters of GDP (Smith and Thakurta 2022) and of zCDP (Feldman and
          Zrnic 2021): parameters may be chosen after seeing earlier answers as long as the running sum is kept within a
          bound that was fixed before. The budget mu_B (rho_B) is the largest for which delta(mu_B, epsilon_B) <= delta_B -
          reserve; the reserve is the budget for deltas, which add to the rest (`Threshold`).
@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from statistics import NormalDist
 from typing import Literal
 
@@ -88,6 +88,7 @@ def delta_of_mu(mu: float, epsilon: float) -> float:
     return math.exp(high) * min(rounding - math.expm1(min(low - high, 0.0)), 1.0)
 
 
+@lru_cache(maxsize=256)
 def mu_of(epsilon: Fraction, delta: Fraction) -> float:
     """The largest mu, rounded down, for which mu-GDP is (epsilon, delta)-DP.
 
@@ -256,13 +257,13 @@ def most_of(epsilon: Fraction, delta: Fraction, accounting: Accounting) -> int:
     return units(convert("mu-GDP", Fraction(mu_of(epsilon, delta)) ** 2, CURRENCIES[accounting]))
 
 
-def loss_of(charge: Charge, noise: Fraction, persons: int = 1) -> Loss:
+def loss_of(charge: Charge, noise: Fraction, persons: int = 1, more: Fraction = Fraction(0)) -> Loss:
     """A charge as (epsilon, delta), of which the delta `noise` is for the noise and the charge's own for thresholds.
 
     For several persons who come or go together (group privacy): k epsilon, k mu, k^2 rho. The charge's delta must then be
-    that of as many persons (`Threshold.delta_for`).
+    that of as many persons (`Threshold.delta_for`), and `more` what Gaussian noise costs beyond k epsilon (`Approximate`).
     """
-    amount = Fraction(charge.amount, UNIT) * (persons if charge.currency == "epsilon" else persons**2)
+    amount = Fraction(charge.amount, UNIT) * (persons if charge.currency == "epsilon" else persons**2) + more
     spent = Fraction(charge.delta, UNIT)
     if charge.currency == "epsilon":
         return Loss(float(amount), float(min(spent, Fraction(1))), charge.currency, float(amount))
@@ -270,9 +271,9 @@ def loss_of(charge: Charge, noise: Fraction, persons: int = 1) -> Loss:
     return Loss(epsilon, float(min(noise + spent, Fraction(1))), charge.currency, float(amount))
 
 
-def in_words(charge: Charge, delta: Fraction, persons: int = 1) -> Loss:
+def in_words(charge: Charge, delta: Fraction, persons: int = 1, more: Fraction = Fraction(0)) -> Loss:
     """A balance of a ledger as (epsilon, delta); `delta` is the budget's, of which the reserve is kept apart."""
-    return loss_of(charge, delta * (1 - RESERVED_FOR_KEYS), persons)
+    return loss_of(charge, delta * (1 - RESERVED_FOR_KEYS), persons, more)
 
 
 def roughly(count: int) -> str:

@@ -10,6 +10,7 @@ A statement that is not one release is composed of several.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 
@@ -35,6 +36,7 @@ from dpsql.passes.shapes import groups_alone
 from dpsql.passes.split import split
 from dpsql.passes.track import track
 from dpsql.plan import Plan, Program, Read, Unknown
+from dpsql.prefer import prefer
 
 MAX_TRIES = 64  # queries that are tried as releases, so that nested ones do not take for ever
 OF_PROGRAMS = (
@@ -175,19 +177,30 @@ def release(
     waiting: bool = False,
     hidden: bool = False,
 ) -> Plan:
-    """The plan of one release."""
-    norm = (Laplace if catalog.policy.budget.accounting == "pure" else Gaussian).norm
+    """The plan of one release.
+
+    In a pure ledger that has a delta it gets the noise that errs less (`prefer`). Where limits are chosen first that is
+    decided before, by the limits that an explanation takes: how they are chosen depends on the norm. A release that waits
+    for values is charged the same with either noise, so these may decide.
+    """
+    pure = catalog.policy.budget.accounting == "pure"
+    first = (Laplace if pure else Gaussian).norm
     resolved = resolve(parsed, catalog, parameters)
     tracked = track(resolved, catalog)
     bounded = bound(tracked)
 
-    def follow(picked: Mapping[Unknown, Fraction]) -> Plan:
-        parts = split(bounded, picked, norm, hidden)
+    def follow(picked: Mapping[Unknown, Fraction], norm: int = first) -> Plan:
+        # One of several is measured in the same way whichever noise it gets, so that levels of a ROLLUP can agree.
+        parts = split(bounded, picked, norm if part == 1 else first, hidden)
         limited = limit(parts, catalog, norm)
         climbed = climb(limited)
         return allot(climbed, catalog, epsilon, delta, part, waiting)
 
     plan = follow({})
+    if pure and delta and plan.noise:
+        with suppress(Refused):  # it would be larger than any answer
+            plan = prefer(plan, follow({}, Gaussian.norm))
     if not plan.unknowns:
         return plan
-    return replace(plan, then=lambda rungs: follow({u: u.rungs[i] for u, i in zip(plan.unknowns, rungs, strict=True)}))
+    known, norm = plan.unknowns, plan.noises[0].norm
+    return replace(plan, then=lambda rungs: follow({u: u.rungs[i] for u, i in zip(known, rungs, strict=True)}, norm))

@@ -13,6 +13,7 @@ from dpsql.accountant import UNIT, Loss, composed, loss_of, roughly, units
 from dpsql.algebra import Aggregate
 from dpsql.consistent import fitting
 from dpsql.estimate import interval, shape
+from dpsql.mechanisms import Approximate, more_for
 from dpsql.passes.split import describe
 from dpsql.plan import Linear, Plan, Program, PublicKeys, Summand, Unknown
 
@@ -32,14 +33,20 @@ class Explanation:
     def group(self, persons: int) -> Loss:
         """What a group of several persons who come or go together loses (group privacy)."""
         thresholds = [part.threshold for part in self.plan.parts if part.threshold]
-        charge = replace(self.plan.charge, delta=sum(units(t.delta_for(persons)) for t in thresholds))
+        delta = sum(units(t.delta_for(persons)) for t in thresholds)
+        charge = replace(self.plan.charge, delta=delta + sum(units(one.noise) for one in self.approximate))
         noise = self.plan.delta - sum(t.delta for t in thresholds)
-        return loss_of(charge, noise, persons)
+        return loss_of(charge, noise, persons, more_for(persons, self.approximate))
+
+    @property
+    def approximate(self) -> list[Approximate]:
+        return [part.covered for part in self.plan.parts if part.covered]
 
     @property
     def together(self) -> float | None:
-        """The epsilon of all that fit, by optimal composition, were they fixed beforehand; None where the ledger does as well."""
-        if self.plan.charge.currency != "epsilon" or not self.repeats:
+        """The epsilon of all that fit, by optimal composition, were they fixed beforehand; None where the ledger does as well,
+        or where they are not epsilon-DP."""
+        if self.plan.charge.currency != "epsilon" or not self.repeats or self.approximate:
             return None
         return composed(Fraction(self.plan.charge.amount, UNIT), self.repeats, self.budget_delta or TYPICAL_DELTA)
 
@@ -125,6 +132,8 @@ def release(plan: Plan) -> Iterator[str]:
             f"choice    {named(unknown)} is not declared: chosen privately first, for {plan.charge.currency} "
             f"{float(plan.ladder.loss):.3g}; here as if it were {float(unknown.usual):g}"
         )
+    if plan.why:
+        yield f"choice    {plan.why}"
     for summand, mechanism in zip(plan.summands, plan.mechanisms, strict=True):
         unit, what = described(summand)
         unit = "persons" if plan.apart else unit

@@ -14,7 +14,7 @@ from typing import Any
 from dpsql.accountant import CURRENCIES, Charge, Currency, Loss, budget_of, in_words, units
 from dpsql.errors import Refused
 from dpsql.ledger import NOTHING, SELECT, Chain, Entry, Ledger, corrupt, failing_closed, initialise, usable
-from dpsql.mechanisms import Gaussian, Laplace, Later, Threshold, cost, read
+from dpsql.mechanisms import Approximate, Gaussian, Laplace, Later, Threshold, cost, more_for, read
 from dpsql.mechanisms.later import together
 
 CLOSE = Fraction(1, 10**8)  # charges in delta are computed in floats, whose last digits differ between machines
@@ -82,14 +82,16 @@ class History:
         """What has been lost by one person, or by a group of several who come or go together."""
         last = self.entries[-1]
         drawn = {entry.run for entry in self.entries if entry.state == "settled" and entry.mechanisms}
-        delta = Fraction(0)
+        delta = more = Fraction(0)
         for entry in self.entries:
-            for one in read(entry.mechanisms or "[]"):
-                if isinstance(one, Threshold):
+            sampled = read(entry.mechanisms or "[]")
+            more += more_for(persons, sampled)
+            for one in sampled:
+                if isinstance(one, Threshold | Approximate):
                     delta += one.delta_for(persons)
                 elif isinstance(one, Later) and one.delta and entry.run not in drawn:
                     delta += one.delta if persons == 1 else 1  # what was drawn is not known
-        return in_words(Charge(self._currency, last.spent, units(delta)), self.delta, persons)
+        return in_words(Charge(self._currency, last.spent, units(delta)), self.delta, persons, more)
 
     def chart(self, width: int = 72, height: int = 8) -> str:
         """The part of the budget that was spent, over time."""
@@ -197,9 +199,8 @@ class Book:
                 if (asked.analyst, asked.query, asked.run) != (entry.analyst, entry.query, entry.run):
                     return "its run was not charged before"
                 later = [one for one in read(asked.mechanisms) if isinstance(one, Later)]
-                drawn = [
-                    one for one in read(entry.mechanisms or "[]") if isinstance(one, Laplace | Gaussian | Threshold)
-                ]
+                noises = Laplace | Gaussian | Threshold | Approximate
+                drawn = [one for one in read(entry.mechanisms or "[]") if isinstance(one, noises)]
                 if bool(later) != bool(drawn) or (later and not together(later).covers(drawn)):
                     return "what was drawn costs more than was charged"
         own = self.own.get(entry.analyst, (0, 0))

@@ -353,8 +353,8 @@ def exhausted(charge: Charge, balance: Balance, whose: str) -> BudgetExhausted:
         "budget_exhausted",
         f"the budget {whose} has {left} left, and this query costs {cost} of it"
         if charge.amount > balance.left.amount
-        else f"the budget {whose} has too little delta left for another query with private keys",
-        "Ask for a smaller epsilon, or ask the owner of the data to allow more.",
+        else f"the budget {whose} has too little delta left for this query",
+        "Ask for a smaller epsilon or delta, or ask the owner of the data to allow more.",
     )
 
 
@@ -487,7 +487,7 @@ def failing_closed(path: Path | None) -> Iterator[None]:
             f"the ledger {str(path)!r} cannot be written: {error}",
             "Check that the directory exists, is writable and has free space.",
         ) from None
-    except (sqlite3.DatabaseError, ValueError, TypeError, KeyError):  # a row that does not read as one
+    except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, ArithmeticError):  # a row that does not read as one
         raise corrupt(path) from None
 
 

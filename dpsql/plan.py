@@ -22,7 +22,7 @@ from dpsql.accountant import Charge, Currency
 from dpsql.algebra import Expr
 from dpsql.catalog import DOUBLE, LARGEST, VARCHAR, Domain, Type, Value, quoted
 from dpsql.functions import Facts, Range
-from dpsql.mechanisms import Ladder, Mechanism, Sampled, Threshold, cost
+from dpsql.mechanisms import Approximate, Ladder, Mechanism, Sampled, Threshold, cost
 
 FINE = 2**20  # a person's sums are scaled down in steps no coarser than this part of a row
 COARSE = 2**36  # and no finer than this, before they are stretched
@@ -384,6 +384,10 @@ class Plan:
     reads: tuple[Read, ...] = ()
     # What runs in place of `inner`: rows from the engine, limited and added up natively. None: `inner` itself runs.
     limits: Limits | None = None
+    covered: Approximate | None = (
+        None  # Gaussian noise in a pure ledger, with the epsilon and delta that it is charged for
+    )
+    why: str = ""  # for EXPLAIN: which of two noises was chosen
 
     @property
     def exact(self) -> tuple[str, ...]:
@@ -424,7 +428,7 @@ class Plan:
     @property
     def drawn(self) -> tuple[Sampled, ...]:
         """The noise, once the limits are known."""
-        return (*self.mechanisms, *([self.threshold] if self.threshold else []))
+        return (self.covered,) if self.covered else (*self.mechanisms, *([self.threshold] if self.threshold else []))
 
     @property
     def noises(self) -> tuple[Mechanism, ...]:

@@ -106,6 +106,9 @@ class Database:
         }
         return {**self.policy(), "defaults": {"epsilon": 1.0}, "tables": tables}
 
+    def pure_undeclared(self) -> dict[str, Any]:
+        return {**self.undeclared(), "budget": self.pure()["budget"]}
+
     def connect(self, rows: Rows, to: duckdb.DuckDBPyConnection | None = None) -> duckdb.DuckDBPyConnection:
         connection = to or duckdb.connect()
         for table, columns in self.columns.items():

@@ -464,7 +464,7 @@ def test_laplace_uses_all_of_epsilon_and_no_more(blocks: list[int], epsilon: Fra
 @settings(deadline=None)
 @given(BLOCKS, st.floats(1e-12, 1e11))
 def test_gaussian_uses_all_of_mu_and_no_more(blocks: list[int], mu: float) -> None:
-    mechanisms = Gaussian.calibrate(blocks, mu)
+    mechanisms = Gaussian.calibrate(blocks, Fraction(mu) ** 2)
     loss = sum((m.sensitivity / Fraction(m.scale)) ** 2 for m in mechanisms)
     assert [m.sensitivity for m in mechanisms] == blocks
     assert Fraction(mu) ** 2 * (1 - Fraction(1, 10**6)) <= loss <= Fraction(mu) ** 2

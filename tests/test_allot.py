@@ -13,7 +13,7 @@ from test_lemmas import beside, catalog, read, releases
 
 from dpsql.accountant import UNIT, mu_of, units
 from dpsql.compile import release
-from dpsql.mechanisms import cost
+from dpsql.mechanisms import Gaussian, cost
 from dpsql.plan import Plan
 
 COLUMNS = ["quantity", "amount", "weight", "quantity * 2", "amount * quantity", "-weight"]
@@ -39,24 +39,32 @@ def test_charge(query: str, epsilon: str) -> None:
             assert made.charge.amount == made.charge.delta == made.epsilon == made.delta == 0
             continue
         ratios = [m.sensitivity / Fraction(m.scale) for m in made.noises]
-        lost = sum(ratios) if ledger == "pure" else sum(r * r for r in ratios)
+        gaussian = isinstance(made.noises[0], Gaussian)
+        lost = sum(r * r for r in ratios) if gaussian else sum(ratios)
         if ledger == "zcdp":  # the same noise as gdp's, in another currency
             same = plan(query, "gdp", epsilon)
             assert made.sampled == same.sampled and made.charge == cost(same.sampled, "rho")
             assert made.unknowns or made.charge.amount == units(lost / 2)
             continue
         noise = Fraction("1e-8") * (Fraction(55, 100) if made.threshold else 1)
-        asked = Fraction(epsilon) if ledger == "pure" else Fraction(mu_of(Fraction(epsilon), noise)) ** 2
+        key_delta = made.threshold.delta if made.threshold else Fraction(0)
+        asked = Fraction(mu_of(Fraction(epsilon), noise)) ** 2 if ledger == "gdp" else Fraction(epsilon)
+        if ledger == "pure" and gaussian:  # it costs its epsilon and delta, which allow just that noise
+            assert made.covered is not None and made.drawn == (made.covered,) and made.covered.noise == noise
+            assert made.covered.drawn == (*made.mechanisms, *([made.threshold] if made.threshold else []))
+            allowed = Fraction(mu_of(made.covered.epsilon, noise)) ** 2
+            assert allowed * Fraction(999_999, 1_000_000) <= lost <= allowed
+            lost, key_delta = made.covered.epsilon, made.covered.delta
         if made.ladder is None:
             assert lost * UNIT <= made.charge.amount < lost * UNIT + 1
-            assert made.charge.delta == (units(made.threshold.delta) if made.threshold else 0)
+            assert made.charge.delta == units(key_delta)
         else:  # charged before the limits are known: what noise and choice may cost at the most
             lost += made.ladder.loss * len(made.unknowns)
             assert lost * UNIT <= made.charge.amount <= asked * UNIT + 1
-            assert made.charge.delta >= (units(made.threshold.delta) if made.threshold else 0)
+            assert made.charge.delta >= units(key_delta)
         assert asked * Fraction(999_999, 1_000_000) <= lost <= asked
-        if made.threshold:
-            assert made.threshold.delta <= (Fraction("1e-8") if ledger == "pure" else Fraction("0.45e-8"))
+        assert not made.threshold or made.threshold.delta <= Fraction("0.45e-8" if gaussian else "1e-8")
+        assert made.charge.delta <= units(Fraction("1e-8"))
 
 
 @settings(max_examples=60, deadline=None)

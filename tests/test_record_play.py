@@ -20,7 +20,7 @@ from dpsql.plan import Plan
 from dpsql.release import choose, release
 
 QUERIES = {name: [one.query for one in spec.every(name)] for name in spec.DATABASES}
-KINDS = ("policy", "pure", "undeclared")  # of policies
+KINDS = ("policy", "pure", "undeclared", "pure_undeclared")  # of policies
 
 
 def transcript(

@@ -318,7 +318,8 @@ def test_group_privacy_and_composition_are_shown() -> None:
     """For k persons: k epsilon, and delta from the threshold itself; advanced composition for what is fixed beforehand."""
     policy = shop.policy(accounting="pure", epsilon=1.0)
     db = dpsql.connect(shop.database(shop.clean()), policy=policy, ledger=":memory:")
-    explained = db.explain("SELECT country, count(*) FROM orders GROUP BY country", epsilon=0.01)
+    query = "SELECT country, count(DISTINCT customer) FROM orders GROUP BY country"
+    explained = db.explain(query, epsilon=0.01, max_groups_contributed=1)
     one, four, many = (explained.group(k) for k in (1, 4, 10**6))
     assert (one.epsilon, four.epsilon) == (pytest.approx(0.01), pytest.approx(0.04))
     assert explained.plan.threshold is not None and one.delta == pytest.approx(float(explained.plan.threshold.delta))
@@ -326,6 +327,10 @@ def test_group_privacy_and_composition_are_shown() -> None:
     assert explained.repeats == 100 and explained.together is not None
     assert 0.35 < explained.together < 0.4
     assert "of a family of 4 together: epsilon 0.04" in str(explained) and "advanced composition" in str(explained)
+    gaussian = db.explain(query, epsilon=0.01, max_groups_contributed=16)  # k mu, which is more than k epsilon
+    assert gaussian.group(1).epsilon == 0.01 and gaussian.group(1).delta == pytest.approx(1e-8, rel=0.01)
+    assert 0.042 < gaussian.group(4).epsilon < 0.043 and "epsilon 0.04275" in str(gaussian)
+    assert gaussian.together is None and gaussian.repeats == 100 and "choice    gaussian noise" in str(gaussian)
     gdp = dpsql.connect(shop.database(shop.clean()), policy=shop.policy(), ledger=":memory:").explain(GROUPED)
     assert gdp.together is None and gdp.group(1).epsilon == pytest.approx(1.0, rel=1e-6)
     assert gdp.group(2).amount == pytest.approx(4 * gdp.loss.amount)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from dpsql.accountant import Charge, Currency, units
+from dpsql.mechanisms.approximate import Approximate
 from dpsql.mechanisms.gaussian import Gaussian
 from dpsql.mechanisms.ladder import Ladder
 from dpsql.mechanisms.laplace import Laplace
@@ -18,8 +19,8 @@ from dpsql.mechanisms.response import Response
 from dpsql.mechanisms.threshold import Threshold
 
 Mechanism = Laplace | Gaussian
-Sampled = Laplace | Gaussian | Threshold | Ladder | Later
-CHARGED = (Laplace, Gaussian, Threshold, Ladder, Later)
+Sampled = Laplace | Gaussian | Threshold | Approximate | Ladder | Later
+CHARGED = (Laplace, Gaussian, Threshold, Approximate, Ladder, Later)
 MECHANISMS = (*CHARGED, Response)
 
 
@@ -42,8 +43,15 @@ def cost(sampled: Iterable[Sampled], currency: Currency) -> Charge:
     return Charge(currency, units(lost), units(delta))
 
 
+def more_for(persons: int, sampled: Iterable[Sampled]) -> Fraction:
+    """What Gaussian noise that is charged in epsilon costs a group beyond as many times its epsilon."""
+    noises = (one for one in sampled if isinstance(one, Approximate))
+    return sum((one.epsilon_for(persons) - persons * one.epsilon for one in noises), Fraction(0))
+
+
 __all__ = [
     "MECHANISMS",
+    "Approximate",
     "Gaussian",
     "Ladder",
     "Laplace",
@@ -53,6 +61,7 @@ __all__ = [
     "Sampled",
     "Threshold",
     "cost",
+    "more_for",
     "read",
     "write",
 ]

@@ -1,4 +1,4 @@
-"""Rounded Gaussian noise: for sessions of many queries."""
+"""Rounded Gaussian noise: for sessions of many queries, and for vectors of many parts."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Gaussian:
     delta: ClassVar[Fraction] = Fraction(0)
 
     @classmethod
-    def calibrate(cls, sensitivities: Sequence[int | Fraction], mu: float) -> tuple[Gaussian, ...]:
+    def calibrate(cls, sensitivities: Sequence[int | Fraction], mu2: Fraction) -> tuple[Gaussian, ...]:
         """One mechanism for each block, mu^2 shared evenly: k blocks each have sqrt(k) times the scale."""
-        grow = math.nextafter(math.sqrt(len(sensitivities)), math.inf)
+        mu, grow = math.sqrt(mu2), math.nextafter(math.sqrt(len(sensitivities)), math.inf)
         return tuple(cls(math.nextafter(float(d) / mu * grow, math.inf) * (1 + 2**-50), d) for d in sensitivities)
 
     @property

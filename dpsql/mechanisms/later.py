@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from dpsql.accountant import Currency, Guarantee, convert
+from dpsql.mechanisms.approximate import Approximate
 from dpsql.mechanisms.gaussian import Gaussian
 from dpsql.mechanisms.laplace import Laplace
 from dpsql.mechanisms.threshold import Threshold
@@ -17,9 +18,10 @@ from dpsql.mechanisms.threshold import Threshold
 class Later:
     """What the noise may cost that follows a limit which is chosen privately first.
 
-    Needs:   whichever limit is chosen, the noise is calibrated to losses that add up to at most `loss`, and thresholds to `delta`
+    Needs:   whichever limit is chosen, the noise is calibrated to losses that add up to at most `loss`, and deltas to `delta`
     Gives:   a charge that covers it, and does not depend on the choice
-    Proof:   `allot` asserts `covers` for the noise that it calibrates, before the choice and again after it
+    Proof:   `allot` asserts `covers` for the noise that it calibrates, before the choice and again after it. Gaussian noise in a
+             pure ledger is one `Approximate`, whose epsilon and delta count here
     Checked: test_allot, test_ladder, test_history (what was drawn stands beside the answer)
     """
 
@@ -29,7 +31,7 @@ class Later:
 
     name: ClassVar[str] = "later"
 
-    def covers(self, drawn: Iterable[Laplace | Gaussian | Threshold]) -> bool:
+    def covers(self, drawn: Iterable[Laplace | Gaussian | Threshold | Approximate]) -> bool:
         noises = [(one.noise if isinstance(one, Threshold) else one, one.delta) for one in drawn]
         lost, delta = sum((noise.loss for noise, _ in noises), Fraction(0)), sum((d for _, d in noises), Fraction(0))
         return (

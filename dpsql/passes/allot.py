@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
-from dpsql.accountant import CURRENCIES, SLACK, mu_of
+from dpsql.accountant import CURRENCIES, SLACK, Currency, mu_of
 from dpsql.catalog import Catalog, Table, fold, path_to_person
 from dpsql.errors import Refused
-from dpsql.mechanisms import Gaussian, Ladder, Laplace, Later, Mechanism, Sampled, Threshold, cost
+from dpsql.mechanisms import Approximate, Gaussian, Ladder, Laplace, Later, Mechanism, Sampled, Threshold, cost
 from dpsql.passes.climb import Climbed
 from dpsql.passes.limit import root_of
 from dpsql.plan import Linear, Plan, PrivateKeys
@@ -44,13 +43,17 @@ def allot(
              what both may cost at the most, whichever limits are chosen. One of several releases gets a `part` of the
              loss that (epsilon, delta) allow, and of the delta of thresholds, whether or not it has private keys: so
              all parts together lose no more than one release that has. A release that is `waiting` for the values of
-             another is charged in the same way as one that waits for its limits
+             another is charged in the same way as one that waits for its limits. Gaussian noise in a pure ledger gets a part
+             of epsilon, without that for its limits, and a part of delta, and is charged just these (`Approximate`): so
+             they add up to both, whichever noise each release has
     Checked: test_allot, test_record_play (the same on every database)
     """
     limited = climbed.limited
     split, private = limited.split, isinstance(limited.split.keys, PrivateKeys)
     pure = catalog.policy.budget.accounting == "pure"
-    apart = (Laplace if pure else Gaussian).swap if catalog.policy.budget.neighbours == "replace" else 1
+    kind: type[Laplace] | type[Gaussian] = Laplace if limited.norm == Laplace.norm else Gaussian
+    unit: Currency = "epsilon" if kind is Laplace else "mu^2"
+    apart = kind.swap if catalog.policy.budget.neighbours == "replace" else 1
     sensitivities = [apart * most for most in limited.sensitivities]
     if private and not delta:
         raise Refused(
@@ -58,38 +61,33 @@ def allot(
             "groups that are not declared can only be shown at a delta, and there is none",
             "Ask the owner to declare the domain of the column, or a delta in [budget].",
         )
-    noise_delta = delta - delta * SHARE_OF_KEYS["delta"] if private or part != 1 else delta
-    key_delta = (delta if pure else delta - noise_delta) * part
-    mechanisms: tuple[Mechanism, ...]
-    threshold = None
+    noise_delta = delta - delta * SHARE_OF_KEYS["delta"] if private or (part != 1 and not pure) else delta
+    key_delta = (delta if kind is Laplace else delta - noise_delta) * part
     whole = part * (epsilon if pure else Fraction(mu_of(epsilon, noise_delta)) ** 2)
     ladder, rest = None, whole
     if limited.unknowns:
         ladder = Ladder.calibrate(whole * SHARE_OF_LADDERS / len(limited.unknowns), "epsilon" if pure else "mu^2")
         rest = (whole - ladder.loss * len(limited.unknowns)) * (1 - Fraction(SLACK))
+    loss = Fraction(mu_of(rest, part * noise_delta)) ** 2 if pure and kind is Gaussian else rest
     share = Fraction(0)
     if private:  # the persons count as one block more where they are shown, and alone where nothing else is
         shown = any(Linear({"persons": Fraction(1)}) == estimate for estimate in split.estimates.values())
         even = Fraction(1, len(sensitivities) + 1)
-        share = max(SHARE_OF_KEYS["epsilon" if pure else "mu^2"], even if shown or not sensitivities else Fraction(0))
-    if pure:
-        mechanisms = Laplace.calibrate(sensitivities, rest * (1 - share))
-        if private:
-            (noise,) = Laplace.calibrate([apart * limited.max_groups], rest * share)
-            threshold = Threshold.calibrate(bounded(noise), limited.max_groups, key_delta)
-    else:
-        mechanisms = Gaussian.calibrate(sensitivities, math.sqrt(rest * (1 - share)))
-        if private:
-            (persons,) = Gaussian.calibrate([apart * root_of(limited.max_groups, 2)], math.sqrt(rest * share))
-            threshold = Threshold.calibrate(bounded(persons), limited.max_groups, key_delta)
+        share = max(SHARE_OF_KEYS[unit], even if shown or not sensitivities else Fraction(0))
+    mechanisms: tuple[Mechanism, ...] = kind.calibrate(sensitivities, loss * (1 - share))
+    threshold = None
+    if private:
+        (persons,) = kind.calibrate([apart * root_of(limited.max_groups, limited.norm)], loss * share)
+        threshold = Threshold.calibrate(bounded(persons), limited.max_groups, key_delta)
     for mechanism in mechanisms:
         bounded(mechanism)
     drawn = (*mechanisms, *([threshold] if threshold else []))
-    sampled: tuple[Sampled, ...] = drawn
+    covered = Approximate(rest, part * noise_delta, drawn) if pure and kind is Gaussian and drawn else None
+    sampled: tuple[Sampled, ...] = (covered,) if covered else drawn
     if ladder is not None or (waiting and drawn):  # charged before they are known: the same for each of them
-        loss, reserve = (whole, key_delta) if waiting else (rest, key_delta if private else Fraction(0))
-        later = Later((Laplace if pure else Gaussian).guarantee, loss, reserve)
-        if not later.covers(drawn):
+        reserve = (part * delta if pure else key_delta) if waiting or private or covered else Fraction(0)
+        later = Later((Laplace if pure else Gaussian).guarantee, whole if waiting else rest, reserve)
+        if not later.covers((covered,) if covered else drawn):
             raise AssertionError("a release costs more than was reserved for it")
         sampled = (*([ladder] * len(limited.unknowns) if ladder is not None and not waiting else []), later)
     charge = cost(sampled, CURRENCIES[catalog.policy.budget.accounting])
@@ -114,7 +112,7 @@ def allot(
         split.estimates,
         limited.max_rows,
         epsilon if drawn else Fraction(0),
-        Fraction(0) if (pure and not private) or not drawn else delta,
+        Fraction(0) if (kind is Laplace and not (private or waiting)) or not drawn else delta,
         charge,
         (*split.notes, *hidden, *limited.notes),
         split.tracked.apart,
@@ -123,6 +121,7 @@ def allot(
         climbed.query.sql("duckdb", comments=False, copy=False) if climbed.query is not None else "",
         sampled,
         limits=limited.limits,
+        covered=covered,
     )
 
 
