@@ -8,12 +8,12 @@ use arrow_select::filter::filter_record_batch;
 
 use crate::codes::Codes;
 use crate::light::{self, Counts, Heavy, Light};
-use crate::measure::Measures;
+use crate::measure::{Kept, Measures};
 use crate::owners::{Owners, Whose};
 use crate::parts::{Inbox, Outgoing, Rows, Scratch};
 use crate::persons::Persons;
 use crate::rank::Noted;
-use crate::shelves::{Clerk, Kept, SETS, Shelves, Sorter};
+use crate::shelves::{Clerk, SETS, Shelves, Sorter};
 use crate::{Error, Hashed, Kind, Limits, SLICE, cores, in_threads, lock, numbers};
 
 type Batch = Result<RecordBatch, Error>;
@@ -184,7 +184,7 @@ impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
             self.each(&counted.whose, |found| {
                 rows += found.persons.len();
                 let left = counted.heavy.slots(&found.persons, &found.keys, &mut slots);
-                light.add(&slots, |i| &found.words[i], self.keys.count());
+                light.add(&slots, |i| &found.words[i][..], self.keys.count());
                 outgoing.take(&found.select(&left), self.inbox, &mut scratch)
             })?;
             Ok((outgoing.finish(self.inbox, &mut scratch), light, rows))
@@ -197,7 +197,7 @@ impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
     }
 
     /// Keeps all rows until their persons are counted.
-    fn keep<T: Kept + Sync>(&self, whose: &Whose) -> Result<(u64, Vec<u128>), Error> {
+    fn keep<T: Kept>(&self, whose: &Whose) -> Result<(u64, Vec<u128>), Error> {
         let shelves = Shelves::<T>::new();
         let keep = AtomicBool::new(light::most(self.limits, 0).is_some());
         let took = in_threads(self.batches.threads, || {

@@ -5,7 +5,7 @@
 //! there; `Light` adds theirs.
 
 use crate::codes::UNKNOWN;
-use crate::measure::{Measures, Source, below, unpacked};
+use crate::measure::{Kept, Measures, Source, below};
 use crate::{Kind, Limits};
 
 /// So many rows add less than a word can hold: one adds at most 2^36.
@@ -158,7 +158,12 @@ impl Light {
     }
 
     /// Adds rows: each has one more than the number of its key as its slot, or 0 if it is not added. So many keys there are so far.
-    pub fn add<'a>(&mut self, slots: &[u32], word: impl Fn(usize) -> &'a [u64], keys: usize) {
+    pub fn add<'a, T: Kept + 'a>(
+        &mut self,
+        slots: &[u32],
+        word: impl Fn(usize) -> &'a [T],
+        keys: usize,
+    ) {
         self.unsettled += slots.len();
         if self.unsettled > SETTLED {
             self.settle();
@@ -174,10 +179,12 @@ impl Light {
             match *of {
                 Of::Persons => {}
                 Of::Rows => tally(sums, slots, std::iter::repeat(1)),
-                Of::Word(i) => tally(sums, slots, word(self.first + i).iter().copied()),
+                Of::Word(i) => {
+                    tally(sums, slots, word(self.first + i).iter().map(|word| word.word()));
+                }
                 Of::Value(i, _) => {
                     for (slot, word) in slots.iter().zip(word(self.first + i)) {
-                        let (sum, values) = unpacked(*word);
+                        let (sum, values) = word.parts();
                         let sums = &mut sums[2 * *slot as usize..][..2];
                         sums[0] = sums[0].wrapping_add(sum);
                         sums[1] = sums[1].wrapping_add(values);

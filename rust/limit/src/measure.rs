@@ -43,6 +43,40 @@ pub fn unpacked(word: u64) -> (u64, u64) {
     (word & ((1 << SUM) - 1), word >> SUM)
 }
 
+/// A word as it is kept.
+pub trait Kept: Copy + Default + Send + Sync {
+    fn of(word: u64) -> Self;
+    fn word(self) -> u64;
+    /// Its two parts, if it has two.
+    fn parts(self) -> (u64, u64);
+}
+
+impl Kept for u64 {
+    fn of(word: u64) -> Self {
+        word
+    }
+    fn word(self) -> u64 {
+        self
+    }
+    fn parts(self) -> (u64, u64) {
+        unpacked(self)
+    }
+}
+
+/// Of a word of two parts: one more than the value if it is below 2^32 - 1, or zero if there is none.
+impl Kept for u32 {
+    #[allow(clippy::cast_possible_truncation)] // the grid is not larger
+    fn of(word: u64) -> Self {
+        if word == 0 { 0 } else { word as u32 + 1 }
+    }
+    fn word(self) -> u64 {
+        if self == 0 { 0 } else { packed_value(u64::from(self - 1)) }
+    }
+    fn parts(self) -> (u64, u64) {
+        (u64::from(self.saturating_sub(1)), u64::from(self > 0))
+    }
+}
+
 /// What is missing of so many values to the end of the grid.
 pub fn below((sum, values): (u64, u64), grid: u64) -> u64 {
     values * grid - sum

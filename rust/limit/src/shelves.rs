@@ -4,10 +4,11 @@
 //! of its persons has, and which keys.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::codes::UNKNOWN;
 use crate::light::{COUNTED, Counts, Light};
+use crate::measure::Kept;
 use crate::parts::Rows;
 use crate::{Error, SLICE, lock};
 
@@ -17,32 +18,6 @@ pub const SETS: usize = 1 << 6;
 /// Keys with larger numbers are not kept here: a person's number in her set and a key are one word.
 const KEYS: u32 = 1 << 14;
 const CHUNK: usize = 1 << 13;
-
-/// A measure as it is kept.
-pub trait Kept: Copy + Default + Send {
-    fn of(word: u64) -> Self;
-    fn word(self) -> u64;
-}
-
-impl Kept for u64 {
-    fn of(word: u64) -> Self {
-        word
-    }
-    fn word(self) -> u64 {
-        self
-    }
-}
-
-/// A value below 2^32 - 1, or none.
-impl Kept for u32 {
-    #[allow(clippy::cast_possible_truncation)] // the grid is not larger
-    fn of(word: u64) -> Self {
-        if word == 0 { 0 } else { word as u32 + 1 }
-    }
-    fn word(self) -> u64 {
-        if self == 0 { 0 } else { crate::measure::packed_value(u64::from(self - 1)) }
-    }
-}
 
 struct Chunk<T> {
     heads: Vec<u32>, // the person's number within her set, and the key: 18 and 14 bits
@@ -67,12 +42,13 @@ fn key_of(head: u32) -> u32 {
 pub struct Shelves<T> {
     sets: Vec<Mutex<Vec<Chunk<T>>>>,
     bytes: AtomicUsize,
+    last: AtomicU32, // no person has a number above this
 }
 
 impl<T: Kept> Shelves<T> {
     pub fn new() -> Self {
         let sets = (0..SETS).map(|_| Mutex::default()).collect();
-        Self { sets, bytes: AtomicUsize::new(0) }
+        Self { sets, bytes: AtomicUsize::new(0), last: AtomicU32::new(0) }
     }
 
     /// Whether there is no room for more.
@@ -105,6 +81,8 @@ impl<T: Kept> Sorter<T> {
     pub fn take(&mut self, rows: &Rows, shelves: &Shelves<T>) -> Option<Rows> {
         let (persons, keys) = (&rows.persons, &rows.keys);
         let all = |numbers: &[u32]| numbers.iter().fold(0, |all, number| all | number);
+        let last = all(persons).min(COUNTED - 1);
+        shelves.last.fetch_or(last, Ordering::Relaxed);
         if all(persons) < COUNTED && all(keys) < KEYS {
             self.sort(rows, shelves);
             return None;
@@ -193,29 +171,25 @@ impl<'a> Clerk<'a> {
         let chunks = std::mem::take(&mut *lock(&shelves.sets[set]));
         let heads = || chunks.iter().flat_map(|chunk| &chunk.heads);
         let rows: usize = chunks.iter().map(|chunk| chunk.heads.len()).sum();
-        let last = number_of(heads().fold(0, |all, head| all | head));
-        let mut counts = vec![0_u32; last + 1];
+        let mut counts = vec![0_u32; shelves.last.load(Ordering::Relaxed) as usize / SETS + 1];
         if self.most < u32::MAX {
             for head in heads() {
                 counts[number_of(*head)] += 1;
             }
+            let last = counts.iter().rposition(|count| *count > 0);
+            counts.truncate(last.map_or(1, |last| last + 1));
             for (number, count) in counts.iter_mut().enumerate() {
                 *count = count.saturating_add(self.others.of(number * SETS + set));
             }
         }
         let once = self.light.as_ref().is_some_and(|light| light.counts_persons());
-        let mut pairs = Pairs::new(once, last + 1, self.keys.min(KEYS as usize), rows);
+        let mut pairs = Pairs::new(once, counts.len(), self.keys.min(KEYS as usize), rows);
         let (mut slots, mut left) = (Vec::new(), Vec::new());
-        let mut words: Vec<Vec<u64>> = Vec::new();
         for chunk in chunks {
             for start in (0..chunk.heads.len()).step_by(SLICE) {
                 let range = start..chunk.heads.len().min(start + SLICE);
                 let heads = &chunk.heads[range.clone()];
-                words.resize(chunk.words.len(), Vec::new());
-                for (word, kept) in words.iter_mut().zip(&chunk.words) {
-                    word.clear();
-                    word.extend(kept[range.clone()].iter().map(|word| word.word()));
-                }
+                let words = |i: usize| &chunk.words[i][range.clone()];
                 left.clear();
                 if let Some(light) = &mut self.light {
                     slots.clear();
@@ -227,7 +201,7 @@ impl<'a> Clerk<'a> {
                         key_of(*head) + 1
                     }));
                     pairs.note(heads, &slots);
-                    light.add(&slots, |i| &words[i], self.keys);
+                    light.add(&slots, words, self.keys);
                 } else {
                     left.extend(0..heads.len());
                 }
@@ -236,9 +210,8 @@ impl<'a> Clerk<'a> {
                     let rows = Rows {
                         persons: left.iter().map(|i| person(i) as u32).collect(),
                         keys: left.iter().map(|i| key_of(heads[*i])).collect(),
-                        words: words
-                            .iter()
-                            .map(|word| left.iter().map(|i| word[*i]).collect())
+                        words: (0..chunk.words.len())
+                            .map(|word| left.iter().map(|i| words(word)[*i].word()).collect())
                             .collect(),
                     };
                     outgoing(&rows)?;
