@@ -67,7 +67,7 @@ def limit_and_add_noise(
     mechanism: Literal["laplace", "sliced_laplace", "gaussian"],
     scales: Sequence[float],
     threshold: int | None = None,
-    owners: _Stream | None = None,
+    owners: Sequence[_Stream] = (),
     persons: _Stream | None = None,
 ) -> Noisy:
     """Limits what each person's rows add, adds all of it up by keys, and adds fresh noise as `add_noise` does.
@@ -76,7 +76,8 @@ def limit_and_add_noise(
     each block a double or a whole number, or for degree 0 a truth value. `declared` are the public keys, in the order of the result; None
     without keys or if they are private. Rows with other keys are left out; values that no key has count as NULL. `sums`
     are added as they are: keys, the number of persons if these are private, and the sums (decimal128(38, 0)). With `owners`,
-    which are references (whole numbers) and persons, `rows` has a reference in the place of the person. `persons` is the first
+    `rows` has a reference in the place of the person: the first of them are references (whole numbers) and persons, and each
+    of the others references and what these refer to. `persons` is the first
     column of `rows`, or has more rows than that: it is read before, and tells who has few.
 
     Raises as `add_noise`, and ValueError for rows that are not so, a type that is none of whole number, decimal, double,

@@ -149,7 +149,7 @@ def queries(plan: Plan) -> Iterator[str]:
     if limits is not None:
         parts = (
             (limits.sums, "added up by the engine, as there is nothing to limit; the same as"),
-            (limits.owners, "says whose the rows are of"),
+            *((sql, "says whose the rows are of") for sql in limits.owners),
             (limits.persons, "says how many rows each person has"),
             (limits.rows, "limited and added up natively, as by"),
         )

@@ -315,7 +315,9 @@ class Limits:
     """What the native form of the limit pass is told: the numbers that stand in the SQL of the other. Made in `limit`."""
 
     rows: str  # SQL for each row's person, keys and values; "" if there is nothing to limit
-    owners: str  # SQL for references and persons if rows have references in the place of their persons, else ""
+    owners: tuple[
+        str, ...
+    ]  # SQL for references and persons, and for references to these, if rows have such in the place of persons
     persons: str  # SQL for the first column of `rows` alone, if it is read first to count each person's; else ""
     sums: str  # SQL for keys and sums of persons whom nothing limits; "" if that is known of none
     declared: str  # SQL for all public keys in order, "" without any
@@ -395,7 +397,7 @@ class Plan:
         if self.limits is None:
             return (self.inner,)
         limits = self.limits
-        return tuple(filter(None, (limits.rows, limits.owners, limits.persons, limits.sums, limits.declared)))
+        return tuple(filter(None, (limits.rows, *limits.owners, limits.persons, limits.sums, limits.declared)))
 
     @cached_property
     def inner(self) -> str:

@@ -35,8 +35,9 @@ def release(plan: Plan, run: Callable[[str], Stream]) -> Noisy:
         noisy = add_noise(run(plan.inner), kind, scales, least)
     else:
         limits = plan.limits
-        texts = (limits.rows, limits.sums, limits.owners, limits.persons)
-        rows, sums, owners, persons = (run(sql) if sql else None for sql in texts)
+        texts = (limits.rows, limits.sums, limits.persons)
+        rows, sums, persons = (run(sql) if sql else None for sql in texts)
+        owners = [run(sql) for sql in limits.owners]
         declared = listed(limits.declared, run) if limits.declared else None
         noisy = limit_and_add_noise(rows, sums, declared, limits, kind, scales, least, owners, persons)
     if isinstance(plan.keys, PublicKeys) and len(noisy) != plan.keys.count:

@@ -14,11 +14,13 @@ from dpsql.plan import Plan
 def natively(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:
     """Its rows with all keys, and with noise so small that there is none."""
     assert plan.limits is not None
-    texts = (plan.limits.rows, plan.limits.sums, plan.limits.owners)
-    rows, sums, owners = (connection.sql(sql) if sql else None for sql in texts)
+    limits = plan.limits
+    rows, sums, persons = (connection.sql(sql) if sql else None for sql in (limits.rows, limits.sums, limits.persons))
+    owners = [connection.sql(sql) for sql in limits.owners]
     declared = Keys(connection.sql(plan.limits.declared)) if plan.limits.declared else None
     scales, least = [2.0**-200] * len(plan.noise), 0 if plan.threshold else None
-    return rows_of(plan, limit_and_add_noise(rows, sums, declared, plan.limits, "laplace", scales, least, owners))
+    exact = limit_and_add_noise(rows, sums, declared, limits, "laplace", scales, least, owners, persons)
+    return rows_of(plan, exact)
 
 
 def by_sql(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:

@@ -147,7 +147,8 @@ def test_parts_are_merged(n: int, persons: int, query: str) -> None:
 def limits(**given: Any) -> Limits:
     one = Block("rows", (), (((), 1),), 1, 1, 1.0)
     usual = {
-        **dict.fromkeys(("rows", "owners", "sums", "declared"), ""),
+        **dict.fromkeys(("rows", "persons", "sums", "declared"), ""),
+        "owners": (),
         "keys": 1,
         "private": True,
         "hashed": "pairs" if given.get("private", True) else "",
@@ -213,11 +214,11 @@ def test_rows_are_of_whom_their_references_lead_to(far: int) -> None:
     rows = pa.table({"key": pa.array([far, far, 2, 3, 4, 5, None], pa.int64()), "k0": list("aabbcdd")})
     public = limits(private=False, max_rows=100, names=("n0",))
     keys = pa.table({"k0": list("abcd")})
-    found = limit_and_add_noise(rows, None, Keys(keys), public, "laplace", [2.0**-200], None, owners)
+    found = limit_and_add_noise(rows, None, Keys(keys), public, "laplace", [2.0**-200], None, [owners])
     assert list(map(int, pa.table(found)["n0"].to_pylist())) == [2, 3, 1, 0]
     private = limits(hashed="", max_rows=100, max_groups=100, names=("persons", "n0"))
     coded = rows.set_column(1, "k0", pa.array([1, 1, 2, 2, 3, 4, 4]))
-    found = limit_and_add_noise(coded, None, None, private, "laplace", [2.0**-200] * 2, 0, owners)
+    found = limit_and_add_noise(coded, None, None, private, "laplace", [2.0**-200] * 2, 0, [owners])
     cells = pa.table(found).to_pydict()
     assert sorted(zip(cells["k0"], map(int, cells["persons"]), strict=True)) == [(1, 1), (2, 3), (3, 1)]
 
@@ -227,7 +228,7 @@ def test_many_owners_of_one_reference_are_taken_a_few_at_a_time() -> None:
     owners = pa.table({"key": pa.array([1] * n * copies, pa.int64()), "person": pa.array([*range(n)] * copies)})
     rows = pa.table({"key": pa.array([1, 1, 2], pa.int64())})
     count = limits(keys=0, private=False, max_rows=1, names=("n0",))
-    found = limit_and_add_noise(rows, None, None, count, "laplace", [2.0**-200], None, owners)
+    found = limit_and_add_noise(rows, None, None, count, "laplace", [2.0**-200], None, [owners])
     assert int(pa.table(found)["n0"][0].as_py()) == n
 
 

@@ -386,7 +386,7 @@ class Shadow:
         if limits is None:
             expected = {plan.inner: count}
         else:
-            sizes = {limits.rows: 0, limits.owners: 0, limits.persons: 0}
+            sizes = dict.fromkeys((limits.rows, *limits.owners, limits.persons), 0)
             sizes |= {limits.sums: int(not limits.keys), limits.declared: count}
             expected = {sql: size for sql, size in sizes.items() if sql}
         if plan.climb:

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.algebra import Call, Column, Expr, identifier, name, total
-from dpsql.catalog import CODE, DOUBLE, PERSON, VARCHAR, fold, quoted
+from dpsql.catalog import CODE, DOUBLE, PERSON, VARCHAR, Reference, Table, fold, quoted
 from dpsql.functions import to_type
 from dpsql.passes.measure import (
     grids,
@@ -35,7 +35,21 @@ from dpsql.passes.measure import (
 from dpsql.passes.single import bounding, same_group, single, uses
 from dpsql.passes.split import Split
 from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, numbered, text_of_keys
-from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Unnest, Windowed, owners, select, sources
+from dpsql.relations import (
+    Filter,
+    Group,
+    Join,
+    Owned,
+    Project,
+    Relation,
+    Scan,
+    Unnest,
+    Windowed,
+    base,
+    owners,
+    select,
+    sources,
+)
 
 LISTED = 32  # texts that are looked up one after the other
 WIDEST = 36  # columns of the native form
@@ -90,7 +104,7 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     names = [c for i, s in enumerate(summands) for c in s.columns(i)]
     return Limits(
         text_of(rows),
-        text_of(owners),
+        tuple(map(text_of, owners)),
         text_of(counted),
         text_of(sums),
         declared,
@@ -106,7 +120,7 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     )
 
 
-Parts = tuple[exp.Select | None, exp.Select | None, exp.Select | None, exp.Select | None]
+Parts = tuple[exp.Select | None, list[exp.Select], exp.Select | None, exp.Select | None]
 
 
 def parted(split: Split, max_rows: int) -> Parts:
@@ -118,9 +132,9 @@ def parted(split: Split, max_rows: int) -> Parts:
     """
     relation, kinds = mapped(split.tracked.relation, read), {s.kind for s in split.summands}
     if single(relation):
-        return None, None, unlimited(split, relation, one=True), None
+        return None, [], unlimited(split, relation, one=True), None
     if kinds <= {"persons"} and same_group(split):
-        return None, None, unlimited(split, relation, one=False), None
+        return None, [], unlimited(split, relation, one=False), None
     base = bounding(relation)
     if isinstance(split.keys, PrivateKeys) or not isinstance(base, Owned) or not base.scan.table.prepared:
         referred, owned = referring(split, relation)
@@ -133,9 +147,9 @@ def parted(split: Split, max_rows: int) -> Parts:
         return mapped(relation, lambda owned: new if owned is base else owned)
 
     if kinds != {"rows"}:
-        return streamed(split, with_(coded)), None, None, None
+        return streamed(split, with_(coded)), [], None, None
     light, heavy = replace(coded, few=max_rows), replace(coded, many=max_rows)
-    return streamed(split, with_(heavy)), None, unlimited(split, with_(light), one=True), None
+    return streamed(split, with_(heavy)), [], unlimited(split, with_(light), one=True), None
 
 
 def read(owned: Owned) -> Owned:
@@ -176,25 +190,41 @@ def hashed(split: Split) -> Literal["", "keys", "pairs"]:
     return "" if stored else "keys"
 
 
-def referring(split: Split, relation: Relation) -> tuple[Relation, exp.Select | None]:
+def referring(split: Split, relation: Relation) -> tuple[Relation, list[exp.Select]]:
     """The rows with the reference that leads to their person in her place, and SQL for who that is.
 
-    `attribute` joins the rows with `owners` on the reference; here it is done natively, as the last step, on the same two tables.
-    So it may be only where nothing before looks at the person, or multiplies rows of nobody.
+    `attribute` joins the rows with `owners` on the reference, and these with what they refer to; here it is done natively, as the
+    last step, on the same tables. So it may be only where nothing before looks at the person, or multiplies rows of nobody.
     """
     found = carried(relation)
     if found is None or not found.path or hashed(split) == "pairs":
-        return relation, None
-    (table, link), rest = found.path[0], found.path[1:]
-    target = rest[0][0] if rest else found.root
-    types = [
-        of.columns[fold(c)].type.sql for of, words in ((table, link.columns), (target, link.referenced)) for c in words
-    ]
-    if len(types) != 2 or types[0] != types[1] or types[0] not in HASHED:
-        return relation, None
+        return relation, []
+    targets = [table for table, _ in found.path[1:]] + [found.root]
+    if not all(whole(table, link, target) for (table, link), target in zip(found.path, targets, strict=True)):
+        return relation, []
+    table, link = found.path[0]
     column = table.columns[fold(link.columns[0])].name
     referred = mapped(relation, lambda owned: replace(owned, read=column, nobody=True) if owned is found else owned)
-    return referred, owners(target, link.referenced, rest, found.root, once=False)
+    last = owners(found.root, found.path[-1][1].referenced, (), found.root, once=False)
+    return referred, [last, *(reference(*pair) for pair in zip(found.path[::-1], found.path[-2::-1], strict=False))]
+
+
+def whole(table: Table, link: Reference, target: Table) -> bool:
+    """Whether a reference is one whole number, and what it refers to of the same type."""
+    pairs = ((table, link.columns), (target, link.referenced))
+    types = [of.columns[fold(word)].type.sql for of, words in pairs for word in words]
+    return len(types) == 2 and types[0] == types[1] and types[0] in HASHED
+
+
+def reference(through: tuple[Table, Reference], link: tuple[Table, Reference]) -> exp.Select:
+    """What is referred to in a table that is itself no person's, and what it refers to in turn."""
+    table = through[0]
+    words = (link[1].referenced[0], through[1].columns[0])
+    cells = [
+        name(table.columns[fold(word)].name, "t").as_(key, quoted=True)
+        for word, key in zip(words, ("key_0", "next"), strict=True)
+    ]
+    return exp.select(*cells).from_(base(table))
 
 
 def carried(relation: Relation) -> Owned | None:

@@ -3,13 +3,12 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchReader, new_empty_array};
-use arrow_select::filter::filter_record_batch;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, new_empty_array};
 
 use crate::codes::Codes;
 use crate::light::{self, Counts, Heavy, Light};
 use crate::measure::{Kept, Measures};
-use crate::owners::{Owners, Whose};
+use crate::owners::{Owners, Whose, known};
 use crate::parts::{Inbox, Outgoing, Rows, Scratch};
 use crate::persons::Persons;
 use crate::rank::Noted;
@@ -52,7 +51,7 @@ impl<R: RecordBatchReader + Send> Batches<R> {
         while let Some(batch) = self.next() {
             let batch = batch?;
             for start in (0..batch.num_rows()).step_by(SLICE) {
-                act(&owned(batch.slice(start, SLICE.min(batch.num_rows() - start)))?)?;
+                act(&known(batch.slice(start, SLICE.min(batch.num_rows() - start)), 1)?)?;
             }
         }
         Ok(())
@@ -73,14 +72,14 @@ impl Counted {
     /// If they cannot be read, or if something else than rows is counted.
     pub fn new(
         limits: &Limits,
-        owners: Option<&[RecordBatch]>,
+        owners: Option<Owners>,
         persons: impl RecordBatchReader + Send,
     ) -> Result<Self, Error> {
         if limits.private || limits.blocks.iter().any(|block| block.kind == Kind::Persons) {
             return Err(Error::Columns); // who has which keys can be told only from rows that are kept
         }
         let batches = Batches::new(persons);
-        let whose = whose(owners, &batches.some)?;
+        let whose = whose(owners, &batches.some);
         let found = in_threads(batches.threads, || {
             let (mut counts, mut rows) = (Counts::default(), 0);
             batches.each(|slice| {
@@ -99,11 +98,17 @@ impl Counted {
     }
 }
 
-fn whose(owners: Option<&[RecordBatch]>, some: &ArrayRef) -> Result<Whose, Error> {
-    Ok(match owners {
-        Some(pairs) => Whose::Through(Owners::new(pairs)?),
-        None => Whose::Own(Persons::like(some)),
-    })
+impl Counted {
+    pub(crate) fn owners(&self) -> Option<&Owners> {
+        match &self.whose {
+            Whose::Own(_) => None,
+            Whose::Through(owners) => Some(owners),
+        }
+    }
+}
+
+fn whose(owners: Option<Owners>, some: &ArrayRef) -> Whose {
+    owners.map_or_else(|| Whose::Own(Persons::like(some)), Whose::Through)
 }
 
 pub struct Taken {
@@ -120,7 +125,7 @@ pub struct Taken {
 pub fn take_in<const W: usize>(
     rows: impl RecordBatchReader + Send,
     counted: Option<Counted>,
-    owners: Option<&[RecordBatch]>,
+    owners: Option<Owners>,
     limits: &Limits,
     measures: &Measures,
     keys: &Codes,
@@ -138,7 +143,7 @@ pub fn take_in<const W: usize>(
         let found = intake.add_up(&counted)?;
         (counted.whose, found)
     } else {
-        let whose = whose(owners, &intake.batches.some)?;
+        let whose = whose(owners, &intake.batches.some);
         let narrow = measures.narrow();
         let found = if narrow { intake.keep::<u32>(&whose) } else { intake.keep::<u64>(&whose) };
         (whose, found?)
@@ -253,15 +258,4 @@ fn each_person(
             (_, rows) => Rows { persons, ..rows.take().ok_or(Error::Columns)? },
         })
     })
-}
-
-/// The rows that are someone's.
-fn owned(rows: RecordBatch) -> Result<RecordBatch, Error> {
-    match rows.column(0).nulls().filter(|nulls| nulls.null_count() > 0) {
-        None => Ok(rows),
-        Some(nulls) => {
-            let there = BooleanArray::new(nulls.inner().clone(), None);
-            filter_record_batch(&rows, &there).map_err(|_| Error::Type)
-        }
-    }
 }

@@ -51,6 +51,7 @@ use codes::{Codes, UNKNOWN};
 pub use intake::Counted;
 use intake::take_in;
 use measure::Measures;
+pub use owners::Owners;
 use parts::{Inbox, Scratch};
 use person::Totals;
 use rank::Ranks;
@@ -172,7 +173,7 @@ pub fn limit(
     limits: &Limits,
     declared: Option<&Keys>,
     sums: Option<&RecordBatch>,
-    owners: Option<&[RecordBatch]>,
+    owners: Option<Owners>,
     counted: Option<Counted>,
     rows: Option<impl RecordBatchReader + Send>,
 ) -> Result<RecordBatch, Error> {
@@ -193,7 +194,7 @@ fn run<const W: usize>(
     limits: &Limits,
     declared: Option<&Keys>,
     sums: Option<&RecordBatch>,
-    owners: Option<&[RecordBatch]>,
+    owners: Option<Owners>,
     counted: Option<Counted>,
     rows: Option<impl RecordBatchReader + Send>,
 ) -> Result<RecordBatch, Error> {
@@ -206,8 +207,9 @@ fn run<const W: usize>(
         Some(batch) => numbers(limits, keys, &batch.columns()[..limits.keys], batch.num_rows())?,
         None => Vec::new(),
     };
-    let person = match owners {
-        Some(owners) => owners.first().map(|pairs| pairs.column(1).data_type().clone()),
+    let owned = owners.as_ref().or(counted.as_ref().and_then(Counted::owners));
+    let person = match owned {
+        Some(owners) => Some(owners.kind().clone()),
         None => rows.as_ref().map(|rows| rows.schema().field(0).data_type().clone()),
     };
     let inbox = Inbox::<W>::new(keys, measures.first());

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow_buffer::NullBuffer;
+use arrow_schema::DataType;
+use arrow_select::filter::filter_record_batch;
 
 use crate::codes::{Codes, UNKNOWN, integers, of_integers};
 use crate::persons::Persons;
@@ -48,11 +51,18 @@ pub struct Owners {
     first: Vec<u32>,      // the owner of each
     more: HashMap<usize, Vec<u32>>, // the other owners of those that have several
     persons: Persons,
+    kind: DataType, // of persons
 }
 
 impl Owners {
-    /// From references, which are whole numbers, and persons. A pair may stand there several times.
-    pub fn new(pairs: &[RecordBatch]) -> Result<Self, Error> {
+    /// From references, which are whole numbers, and persons; or, with `through`, what refers to these in turn. A pair may stand
+    /// there several times, and where one side is NULL there is none.
+    ///
+    /// # Errors
+    /// If references are no whole numbers.
+    pub fn new(pairs: Vec<RecordBatch>, through: Option<Self>) -> Result<Self, Error> {
+        let pairs =
+            pairs.into_iter().map(|batch| known(batch, 2)).collect::<Result<Vec<_>, _>>()?;
         let words = pairs.iter().map(|batch| integers(batch.column(0)).ok_or(Error::Type));
         let words = words.collect::<Result<Vec<_>, _>>()?;
         let count: usize = words.iter().map(Vec::len).sum();
@@ -60,38 +70,52 @@ impl Owners {
         let last = usize::try_from(last).ok().filter(|last| *last < DENSE * count + (1 << 20));
         let last = last.filter(|last| *last < UNKNOWN as usize);
         let some = pairs.iter().max_by_key(|batch| batch.num_rows()).ok_or(Error::Columns)?;
-        let mut owners = Self {
+        let mut made = Self {
             codes: last.is_none().then(Codes::default),
             first: vec![NOBODY; last.map_or(count, |last| last + 1)],
             more: HashMap::new(),
             persons: Persons::like(some.column(1)),
+            kind: some.column(1).data_type().clone(),
         };
         for (batch, words) in pairs.iter().zip(words) {
-            let numbers = match &owners.codes {
+            let numbers = match &made.codes {
                 Some(codes) => codes.of(&batch.columns()[..1], batch.num_rows())?,
                 None => words.into_iter().map(near).collect(),
             };
-            let persons = owners.persons.of(batch.column(1))?;
-            let known = batch.columns().iter().all(|column| column.null_count() == 0);
-            for (row, (number, person)) in numbers.into_iter().zip(persons).enumerate() {
-                if known || batch.columns().iter().all(|column| column.is_valid(row)) {
-                    owners.enter(number as usize, person);
+            let Some(through) = &through else {
+                let persons = made.persons.of(batch.column(1))?;
+                for (number, person) in numbers.into_iter().zip(persons) {
+                    made.enter(number, person);
                 }
-            }
+                continue;
+            };
+            through.each(batch.column(1), |persons, rows| {
+                for (i, person) in persons.into_iter().enumerate() {
+                    made.enter(numbers[rows.map_or(i, |rows| rows[i])], person);
+                }
+                Ok(())
+            })?;
         }
-        for others in owners.more.values_mut() {
+        for others in made.more.values_mut() {
             others.sort_unstable();
             others.dedup();
         }
-        Ok(owners)
+        if let Some(Self { persons, kind, .. }) = through {
+            (made.persons, made.kind) = (persons, kind);
+        }
+        Ok(made)
     }
 
-    fn enter(&mut self, number: usize, person: u32) {
-        let first = &mut self.first[number];
+    pub fn kind(&self) -> &DataType {
+        &self.kind
+    }
+
+    fn enter(&mut self, number: u32, person: u32) {
+        let first = &mut self.first[number as usize];
         if *first == NOBODY {
             *first = person;
         } else if *first != person {
-            self.more.entry(number).or_default().push(person);
+            self.more.entry(number as usize).or_default().push(person);
         }
     }
 
@@ -126,6 +150,19 @@ impl Owners {
             }
         }
         take(persons, Some(&rows))
+    }
+}
+
+/// The rows that have no NULL in their first columns: those that are someone's.
+pub fn known(rows: RecordBatch, columns: usize) -> Result<RecordBatch, Error> {
+    let nulls = rows.columns()[..columns].iter().map(|column| column.nulls());
+    let nulls = nulls.fold(None, |all, one| NullBuffer::union(all.as_ref(), one));
+    match nulls.filter(|nulls| nulls.null_count() > 0) {
+        None => Ok(rows),
+        Some(nulls) => {
+            let there = BooleanArray::new(nulls.into_inner(), None);
+            filter_record_batch(&rows, &there).map_err(|_| Error::Type)
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
-use dpsql_limit::Counted;
+use dpsql_limit::{Counted, Owners};
 use dpsql_noise::{Mechanism, Scale, Selection};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -91,7 +91,7 @@ impl Keys {
 /// Limits what each person's rows add, adds all of it up by keys, with `sums` that need no limits, and adds fresh noise as
 /// `add_noise` does.
 #[pyfunction]
-#[pyo3(signature = (rows, sums, declared, limits, mechanism, scales, threshold=None, owners=None, persons=None))]
+#[pyo3(signature = (rows, sums, declared, limits, mechanism, scales, threshold=None, owners=vec![], persons=None))]
 #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // PyO3 gives arguments by value
 fn limit_and_add_noise(
     py: Python,
@@ -102,7 +102,7 @@ fn limit_and_add_noise(
     mechanism: &str,
     scales: Vec<f64>,
     threshold: Option<i128>,
-    owners: Option<&Bound<PyAny>>,
+    owners: Vec<Bound<PyAny>>,
     persons: Option<&Bound<PyAny>>,
 ) -> PyResult<Noisy> {
     let mechanism = mechanism_of(mechanism)?;
@@ -115,17 +115,21 @@ fn limit_and_add_noise(
     };
     let sums = read(sums)?;
     let declared = declared.map(|keys| &keys.get().0);
-    let owners = owners.map(reader_of).transpose()?;
-    let owners = owners.map(|reader| py.detach(|| batches(reader))).transpose()?;
+    let mut found = None;
+    for pairs in &owners {
+        let reader = reader_of(pairs)?;
+        let before = found.take();
+        let made = py.detach(|| Ok::<_, Failure>(Owners::new(batches(reader)?, before)?))?;
+        found = Some(made);
+    }
     let persons = persons.map(reader_of).transpose()?;
     let counted = persons
-        .map(|persons| py.detach(|| Counted::new(&limits, owners.as_deref(), persons)))
+        .map(|persons| py.detach(|| Counted::new(&limits, found.take(), persons)))
         .transpose()
         .map_err(Failure::Limit)?;
     let reader = rows.map(reader_of).transpose()?;
     Ok(py.detach(|| {
-        let owners = owners.as_deref();
-        let exact = dpsql_limit::limit(&limits, declared, sums.as_ref(), owners, counted, reader)?;
+        let exact = dpsql_limit::limit(&limits, declared, sums.as_ref(), found, counted, reader)?;
         let schema = exact.schema();
         let exact = RecordBatchIterator::new([Ok(exact)], schema);
         release(Box::new(exact), mechanism, &scales, threshold)
