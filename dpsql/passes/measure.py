@@ -109,6 +109,18 @@ def own_steps(summand: Summand) -> bool:
     return bool(stored and axis.span and (whole or short(axis)) and (axis.low / axis.step).denominator == 1)
 
 
+def digits(axis: Axis) -> bool:
+    """Whether the digits of a decimal are made a BIGINT: ten to the scale times it has no more than 18, so that nothing overflows."""
+    type_ = axis.value.facts.type
+    return short(axis) and type_.width + type_.scale <= 18 and (axis.low / axis.step).denominator == 1
+
+
+def row_type(axis: Axis) -> Type:
+    """What `row_value` is."""
+    exact = whole_value(axis)
+    return exact.facts.type if exact is not None else BIGINT if digits(axis) else DOUBLE
+
+
 def row_value(axis: Axis) -> exp.Expr:
     """The row's value in steps from `low`: a whole number, or a DOUBLE that may still be anything; for degree 0, the value itself."""
     if (exact := whole_value(axis)) is not None:
@@ -117,6 +129,10 @@ def row_value(axis: Axis) -> exp.Expr:
     if not axis.degree:
         return value
     facts = axis.value.facts
+    if digits(axis):
+        whole = to_type(times(value, 10**facts.type.scale), "BIGINT")
+        low = int(axis.low / axis.step)
+        return exp.Paren(this=exp.Sub(this=whole, expression=number(low))) if low else whole
     if axis.low and short(axis):
         steps = exp.Round(
             this=exp.Mul(this=cast(value, facts.type, DOUBLE), expression=algebra.literal(1 / axis.step, DOUBLE))
@@ -139,13 +155,10 @@ def grid_value(axis: Axis, column: str, type_: Type) -> exp.Expr:
     x = name(column)
     if not axis.degree:
         return x
-    exact = whole_value(axis)
+    made = row_type(axis)
     arms: list[tuple[exp.Expr, exp.Expr]] = [
-        (
-            exp.Between(this=x, low=number(0), high=number(axis.grid)),
-            cast(x.copy(), exact.facts.type if exact is not None else DOUBLE, type_),
-        ),
-        *([(exp.Anonymous(this="isnan", expressions=[x.copy()]), exp.Null())] if exact is None else []),
+        (exp.Between(this=x, low=number(0), high=number(axis.grid)), cast(x.copy(), made, type_)),
+        *([(exp.Anonymous(this="isnan", expressions=[x.copy()]), exp.Null())] if made == DOUBLE else []),
         (exp.GT(this=x.copy(), expression=number(axis.grid)), number(axis.grid)),
         (exp.LT(this=x.copy(), expression=number(0)), number(0)),
     ]
