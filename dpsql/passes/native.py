@@ -95,7 +95,7 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     ):
         return None
     private, declared = isinstance(split.keys, PrivateKeys), ""
-    rows, owners, sums, counted = parted(split, max_rows)
+    rows, owners, sums, counted = parted(split, max_rows, max_groups)
     if keys and isinstance(split.keys, PublicKeys):
         shown = ", ".join(map(quoted, keys))
         declared = (
@@ -123,7 +123,7 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
 Parts = tuple[exp.Select | None, list[exp.Select], exp.Select | None, exp.Select | None]
 
 
-def parted(split: Split, max_rows: int) -> Parts:
+def parted(split: Split, max_rows: int, max_groups: int) -> Parts:
     """SQL for the rows that need limits, for whose they are, for the sums of those that need none, and for the persons of the
     first alone; from the text and the schema alone.
 
@@ -138,7 +138,7 @@ def parted(split: Split, max_rows: int) -> Parts:
     base = bounding(relation)
     if isinstance(split.keys, PrivateKeys) or not isinstance(base, Owned) or not base.scan.table.prepared:
         referred, owned = referring(split, relation)
-        return streamed(split, referred), owned, None, persons(split, referred)
+        return streamed(split, referred), owned, None, persons(split, referred, max_rows, max_groups)
     coded = (
         replace(base, read=CODE) if len(list(owners_in(relation))) == 1 else base
     )  # else a join would compare numbers with persons
@@ -253,13 +253,15 @@ def with_nobody(relation: Relation) -> Relation:
             return relation
 
 
-def persons(split: Split, relation: Relation) -> exp.Select | None:
+def persons(split: Split, relation: Relation, max_rows: int, max_groups: int) -> exp.Select | None:
     """The person of each row that `streamed` gives, or more rows than these: who has few need not be limited, and if that is known
     before the rows come they are added up at once. Else they are kept until all are there.
 
-    None where to read the rows twice would take longer, or where persons are counted: their rows must be put together anyway.
+    None where to read the rows twice would take longer, or where hardly anyone has few: nobody knows how many private keys there
+    are, so that each row may be another group.
     """
-    if isinstance(split.keys, PrivateKeys) or not scanned(relation) or {s.kind for s in split.summands} != {"rows"}:
+    private = isinstance(split.keys, PrivateKeys)
+    if {s.kind for s in split.summands} != {"rows"} or not scanned(relation) or (private and 2 * max_groups < max_rows):
         return None
     rows = exp.select(name(split.tracked.person).as_("person", quoted=True))
     read_ = select(as_stored(split, with_nobody(relation)))

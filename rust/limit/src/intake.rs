@@ -75,8 +75,8 @@ impl Counted {
         owners: Option<Owners>,
         persons: impl RecordBatchReader + Send,
     ) -> Result<Self, Error> {
-        if limits.private || limits.blocks.iter().any(|block| block.kind == Kind::Persons) {
-            return Err(Error::Columns); // who has which keys can be told only from rows that are kept
+        if limits.blocks.iter().any(|block| block.kind == Kind::Persons) {
+            return Err(Error::Columns); // how many rows are few depends on how many keys there are
         }
         let batches = Batches::new(persons);
         let whose = whose(owners, &batches.some);
@@ -93,7 +93,7 @@ impl Counted {
         })?;
         let rows = found.iter().map(|one| one.1).sum();
         let counts = found.into_iter().map(|one| one.0).reduce(Counts::merge).unwrap_or_default();
-        let most = light::most(limits, 0).ok_or(Error::Columns)?; // it does not depend on keys here
+        let most = light::most(limits, usize::MAX).ok_or(Error::Columns)?; // private keys may be any number
         Ok(Self { whose, heavy: counts.above(most), rows })
     }
 }
@@ -180,25 +180,48 @@ impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
         })
     }
 
-    /// Adds rows of persons of whom it is known that nothing limits them as they come.
+    /// Adds rows of persons of whom it is known that nothing limits them as they come. Of these only the pairs of persons and
+    /// keys are kept, if persons are counted.
     fn add_up(&self, counted: &Counted) -> Result<(u64, Vec<u128>), Error> {
+        let shelves = Shelves::<u32>::new();
         let done = in_threads(self.batches.threads, || {
             let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
-            let (mut light, mut slots, mut rows) =
-                (Light::new(self.limits, self.measures), Vec::new(), 0);
+            let mut light = Light::new(self.limits, self.measures);
+            let mut sorter = light.counts_persons().then(|| Sorter::new(0));
+            let (mut slots, mut rows) = (Vec::new(), 0);
             self.each(&counted.whose, |found| {
                 rows += found.persons.len();
-                let left = counted.heavy.slots(&found.persons, &found.keys, &mut slots);
+                let mut left = counted.heavy.slots(&found.persons, &found.keys, &mut slots);
+                if let Some(sorter) = &mut sorter {
+                    left.extend(sorter.take(&found.persons, &mut slots, &[], &shelves));
+                    if shelves.full() {
+                        shelves.thin();
+                    }
+                }
                 light.add(&slots, |i| &found.words[i][..], self.keys.count());
                 outgoing.take(&found.select(&left), self.inbox, &mut scratch)
             })?;
+            if let Some(sorter) = sorter {
+                sorter.finish(&shelves);
+            }
             Ok((outgoing.finish(self.inbox, &mut scratch), light, rows))
         })?;
         if done.iter().map(|one| one.2).sum::<usize>() > counted.rows {
             return Err(Error::Stream); // there were fewer when their persons were counted
         }
+        let left = Mutex::new(0..SETS);
+        let persons = in_threads(self.batches.threads, || {
+            let mut light = Light::new(self.limits, self.measures);
+            while light.counts_persons() {
+                let next = lock(&left).next();
+                let Some(set) = next else { break };
+                light.add_persons(&shelves.count(set, self.keys.count()));
+            }
+            Ok(light)
+        })?;
         let last = done.iter().map(|one| one.0).max().unwrap_or(0);
-        Ok((last, Light::totals(done.into_iter().map(|one| one.1))))
+        let light = done.into_iter().map(|one| one.1).chain(persons);
+        Ok((last, Light::totals(light)))
     }
 
     /// Keeps all rows until their persons are counted.
@@ -208,14 +231,16 @@ impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
         let took = in_threads(self.batches.threads, || {
             let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
             let (mut sorter, mut others) = (Sorter::new(self.measures.kept()), Counts::default());
+            let mut slots = Vec::new();
             self.each(whose, |rows| {
-                let left = if keep.load(Ordering::Relaxed) {
-                    keep.fetch_and(!shelves.full(), Ordering::Relaxed);
-                    sorter.take(&rows, &shelves)
-                } else {
-                    Some(rows)
-                };
-                let Some(rows) = left else { return Ok(()) };
+                if !keep.load(Ordering::Relaxed) {
+                    return outgoing.take(&rows, self.inbox, &mut scratch);
+                }
+                keep.fetch_and(!shelves.full(), Ordering::Relaxed);
+                slots.clear();
+                slots.extend(rows.keys.iter().map(|key| light::slot_of(*key)));
+                let left = sorter.take(&rows.persons, &mut slots, &rows.words, &shelves);
+                let rows = rows.select(&left);
                 others.add(&rows.persons);
                 outgoing.take(&rows, self.inbox, &mut scratch)
             })?;

@@ -76,7 +76,6 @@ pub struct Heavy(Vec<u64>);
 impl Heavy {
     /// The slots of rows (see `Light::add`), and which of them are of these persons.
     pub fn slots(&self, persons: &[u32], keys: &[u32], slots: &mut Vec<u32>) -> Vec<usize> {
-        const { assert!(UNKNOWN == u32::MAX) }
         let mut left = Vec::new();
         slots.clear();
         slots.extend(persons.iter().zip(keys).enumerate().map(|(i, (person, key))| {
@@ -85,10 +84,16 @@ impl Heavy {
                 left.push(i);
                 return 0;
             }
-            key.wrapping_add(1) // 0 for `UNKNOWN`
+            slot_of(*key)
         }));
         left
     }
+}
+
+/// One more than the number of a key, and 0 for `UNKNOWN`.
+pub fn slot_of(key: u32) -> u32 {
+    const { assert!(UNKNOWN == u32::MAX) }
+    key.wrapping_add(1)
 }
 
 /// What is added up for one column, or for the two of a value.
@@ -169,12 +174,7 @@ impl Light {
             self.settle();
             self.unsettled = slots.len();
         }
-        if self.keys < keys {
-            self.keys = keys;
-            for column in &mut self.columns {
-                column.sums.resize((keys + 1) * column.factors.len(), 0);
-            }
-        }
+        self.widen(keys);
         for Column { of, sums, .. } in &mut self.columns {
             match *of {
                 Of::Persons => {}
@@ -194,8 +194,18 @@ impl Light {
         }
     }
 
+    fn widen(&mut self, keys: usize) {
+        if self.keys < keys {
+            self.keys = keys;
+            for column in &mut self.columns {
+                column.sums.resize((keys + 1) * column.factors.len(), 0);
+            }
+        }
+    }
+
     /// Adds persons: for each key how many have it.
     pub fn add_persons(&mut self, persons: &[u64]) {
+        self.widen(persons.len());
         self.settle();
         let asked = self.columns.iter().filter(|column| matches!(column.of, Of::Persons));
         for Column { first, factors, .. } in asked {

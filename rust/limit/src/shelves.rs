@@ -6,7 +6,6 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use crate::codes::UNKNOWN;
 use crate::light::{COUNTED, Counts, Light};
 use crate::measure::Kept;
 use crate::parts::Rows;
@@ -15,12 +14,12 @@ use crate::{Error, SLICE, lock};
 /// Bytes of rows that are kept.
 const KEPT: usize = 1 << 30;
 pub const SETS: usize = 1 << 6;
-/// Keys with larger numbers are not kept here: a person's number in her set and a key are one word.
+/// Keys with larger slots are not kept here: a person's number in her set and the slot of a key are one word.
 const KEYS: u32 = 1 << 14;
 const CHUNK: usize = 1 << 13;
 
 struct Chunk<T> {
-    heads: Vec<u32>, // the person's number within her set, and the key: 18 and 14 bits
+    heads: Vec<u32>, // the person's number within her set, and the slot: 18 and 14 bits
     words: Vec<Vec<T>>,
 }
 
@@ -35,31 +34,59 @@ fn number_of(head: u32) -> usize {
     (head / KEYS) as usize
 }
 
-fn key_of(head: u32) -> u32 {
+/// One more than the number of the key, as `Light::add` has it.
+fn slot_of(head: u32) -> u32 {
     head % KEYS
 }
 
 pub struct Shelves<T> {
     sets: Vec<Mutex<Vec<Chunk<T>>>>,
     bytes: AtomicUsize,
-    last: AtomicU32, // no person has a number above this
+    most: AtomicUsize, // of these
+    last: AtomicU32,   // no person has a number above this
 }
 
 impl<T: Kept> Shelves<T> {
     pub fn new() -> Self {
         let sets = (0..SETS).map(|_| Mutex::default()).collect();
-        Self { sets, bytes: AtomicUsize::new(0), last: AtomicU32::new(0) }
+        Self { sets, bytes: 0.into(), most: KEPT.into(), last: 0.into() }
     }
 
     /// Whether there is no room for more.
     pub fn full(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) > KEPT
+        self.bytes.load(Ordering::Relaxed) > self.most.load(Ordering::Relaxed)
     }
 
     fn put(&self, set: usize, chunk: Chunk<T>) {
         let size = size_of::<u32>() + chunk.words.len() * size_of::<T>();
         self.bytes.fetch_add(chunk.heads.len() * size, Ordering::Relaxed);
         lock(&self.sets[set]).push(chunk);
+    }
+
+    /// Leaves of rows that have no words only those that differ, and makes room for as many more.
+    pub fn thin(&self) {
+        for set in 0..SETS {
+            let chunks = std::mem::take(&mut *lock(&self.sets[set]));
+            let mut heads: Vec<u32> = chunks.into_iter().flat_map(|chunk| chunk.heads).collect();
+            self.bytes.fetch_sub(heads.len() * size_of::<u32>(), Ordering::Relaxed);
+            heads.sort_unstable();
+            heads.dedup();
+            heads.shrink_to_fit();
+            self.put(set, Chunk { heads, words: Vec::new() });
+        }
+        self.most.fetch_max(2 * self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// For each key how many persons of a set have it.
+    pub fn count(&self, set: usize, keys: usize) -> Vec<u64> {
+        let chunks = std::mem::take(&mut *lock(&self.sets[set]));
+        let rows = chunks.iter().map(|chunk| chunk.heads.len()).sum();
+        let persons = self.last.load(Ordering::Relaxed) as usize / SETS + 1;
+        let mut pairs = Pairs::new(true, persons, keys, rows);
+        for chunk in chunks {
+            pairs.note(chunk.heads.iter().map(|head| (*head, true)));
+        }
+        pairs.count()
     }
 }
 
@@ -76,49 +103,53 @@ impl<T: Kept> Sorter<T> {
         Self { open, heads: Vec::new(), order: Vec::new() }
     }
 
-    /// Takes rows, without those that have no key. Those that cannot be kept are given back: all with some keys, or of some persons.
+    /// Takes rows that have slots, and gives those that cannot be kept, which have none then: all with some keys, or of some persons.
     /// To limit these alone is right for whoever has few rows in all, since then nothing of hers is limited anywhere.
-    pub fn take(&mut self, rows: &Rows, shelves: &Shelves<T>) -> Option<Rows> {
-        let (persons, keys) = (&rows.persons, &rows.keys);
+    pub fn take(
+        &mut self,
+        persons: &[u32],
+        slots: &mut [u32],
+        words: &[Vec<u64>],
+        shelves: &Shelves<T>,
+    ) -> Vec<usize> {
         let all = |numbers: &[u32]| numbers.iter().fold(0, |all, number| all | number);
-        let last = all(persons).min(COUNTED - 1);
-        shelves.last.fetch_or(last, Ordering::Relaxed);
-        if all(persons) < COUNTED && all(keys) < KEYS {
-            self.sort(rows, shelves);
-            return None;
+        let (last, mut left) = (all(persons), Vec::new());
+        if last >= COUNTED || all(slots) >= KEYS {
+            for (i, (slot, person)) in slots.iter_mut().zip(persons).enumerate() {
+                if *slot > 0 && (*person >= COUNTED || *slot >= KEYS) {
+                    left.push(i);
+                    *slot = 0;
+                }
+            }
         }
-        let there = (0..keys.len()).filter(|i| keys[*i] != UNKNOWN);
-        let (few, rest): (Vec<_>, Vec<_>) =
-            there.partition(|i| persons[*i] < COUNTED && keys[*i] < KEYS);
-        self.sort(&rows.select(&few), shelves);
-        Some(rows.select(&rest))
+        shelves.last.fetch_or(last.min(COUNTED - 1), Ordering::Relaxed);
+        self.sort(persons, slots, words, shelves);
+        left
     }
 
     #[allow(clippy::cast_possible_truncation)] // slices are short
-    fn sort(&mut self, rows: &Rows, shelves: &Shelves<T>) {
+    fn sort(&mut self, persons: &[u32], slots: &[u32], words: &[Vec<u64>], shelves: &Shelves<T>) {
         let set_of = |person: &u32| *person as usize % SETS;
         let mut ends = [0_u32; SETS];
-        for person in &rows.persons {
-            ends[set_of(person)] += 1;
+        for (person, slot) in persons.iter().zip(slots) {
+            ends[set_of(person)] += u32::from(*slot > 0);
         }
         let mut start = 0;
         for end in &mut ends {
             start += *end;
             *end = start - *end;
         }
+        let head = |(person, slot): (&u32, &u32)| (person / SETS as u32).wrapping_mul(KEYS) | slot;
         self.heads.clear();
-        self.heads.extend(
-            rows.persons
-                .iter()
-                .zip(&rows.keys)
-                .map(|(person, key)| person / SETS as u32 * KEYS + key),
-        );
+        self.heads.extend(persons.iter().zip(slots).map(head));
         self.order.clear();
-        self.order.resize(rows.persons.len(), 0);
-        for (row, person) in rows.persons.iter().enumerate() {
-            let end = &mut ends[set_of(person)];
-            self.order[*end as usize] = row as u32;
-            *end += 1;
+        self.order.resize(persons.len(), 0);
+        for (row, (person, slot)) in persons.iter().zip(slots).enumerate() {
+            if *slot > 0 {
+                let end = &mut ends[set_of(person)];
+                self.order[*end as usize] = row as u32;
+                *end += 1;
+            }
         }
         let mut start = 0;
         for (set, end) in ends.into_iter().enumerate() {
@@ -128,7 +159,7 @@ impl<T: Kept> Sorter<T> {
                 let open = &mut self.open[set];
                 let (now, later) = these.split_at(these.len().min(CHUNK - open.heads.len()));
                 open.heads.extend(now.iter().map(|row| self.heads[*row as usize]));
-                for (kept, word) in open.words.iter_mut().zip(&rows.words) {
+                for (kept, word) in open.words.iter_mut().zip(words) {
                     kept.extend(now.iter().map(|row| T::of(word[*row as usize])));
                 }
                 if open.heads.len() == CHUNK {
@@ -183,7 +214,7 @@ impl<'a> Clerk<'a> {
             }
         }
         let once = self.light.as_ref().is_some_and(|light| light.counts_persons());
-        let mut pairs = Pairs::new(once, counts.len(), self.keys.min(KEYS as usize), rows);
+        let mut pairs = Pairs::new(once, counts.len(), self.keys, rows);
         let (mut slots, mut left) = (Vec::new(), Vec::new());
         for chunk in chunks {
             for start in (0..chunk.heads.len()).step_by(SLICE) {
@@ -198,9 +229,9 @@ impl<'a> Clerk<'a> {
                             left.push(i);
                             return 0;
                         }
-                        key_of(*head) + 1
+                        slot_of(*head)
                     }));
-                    pairs.note(heads, &slots);
+                    pairs.note(heads.iter().zip(&slots).map(|(head, slot)| (*head, *slot > 0)));
                     light.add(&slots, words, self.keys);
                 } else {
                     left.extend(0..heads.len());
@@ -209,7 +240,7 @@ impl<'a> Clerk<'a> {
                     let person = |i: &usize| number_of(heads[*i]) * SETS + set;
                     let rows = Rows {
                         persons: left.iter().map(|i| person(i) as u32).collect(),
-                        keys: left.iter().map(|i| key_of(heads[*i])).collect(),
+                        keys: left.iter().map(|i| slot_of(heads[*i]) - 1).collect(),
                         words: (0..chunk.words.len())
                             .map(|word| left.iter().map(|i| words(word)[*i].word()).collect())
                             .collect(),
@@ -234,7 +265,7 @@ enum Pairs {
 
 impl Pairs {
     fn new(asked: bool, persons: usize, keys: usize, rows: usize) -> Self {
-        let width = persons.next_multiple_of(64);
+        let (width, keys) = (persons.next_multiple_of(64), keys.min(KEYS as usize));
         match asked {
             false => Self::Unasked,
             true if width * keys <= 256 * rows => {
@@ -244,18 +275,18 @@ impl Pairs {
         }
     }
 
-    fn note(&mut self, heads: &[u32], slots: &[u32]) {
-        let rows = heads.iter().zip(slots);
+    /// Notes the pairs of rows, if they are to be.
+    fn note(&mut self, rows: impl Iterator<Item = (u32, bool)>) {
         match self {
             Self::Unasked => {}
             Self::Bits { seen, width } => {
-                for (head, slot) in rows {
-                    let place = key_of(*head) as usize * *width + number_of(*head);
-                    seen[place / 64] |= u64::from(*slot > 0) << (place % 64);
+                for (head, there) in rows {
+                    let place = (slot_of(head) as usize - 1) * *width + number_of(head);
+                    seen[place / 64] |= u64::from(there) << (place % 64);
                 }
             }
             Self::Listed { heads, .. } => {
-                heads.extend(rows.filter(|(_, slot)| **slot > 0).map(|(head, _)| *head));
+                heads.extend(rows.filter(|(_, there)| *there).map(|(head, _)| head));
             }
         }
     }
@@ -274,7 +305,7 @@ impl Pairs {
                 heads.sort_unstable();
                 heads.dedup();
                 for head in heads {
-                    counts[key_of(head) as usize] += 1;
+                    counts[slot_of(head) as usize - 1] += 1;
                 }
                 counts
             }
