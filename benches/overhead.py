@@ -11,8 +11,9 @@ caps      groups not declared: she keeps max_groups_contributed of hers, then as
 prepared  as norm, on the copy that `dpsql prepare` writes
 sql       as norm, with the limits in SQL instead of Rust
 
-A query without groups has no caps. Peers as for benches/accuracy.py, whose --help says how to install them; they have files with the
-person in each row and the limits of `norm` (their groups are declared where they can be). `--plot` writes benches/overhead.png.
+A query without groups has no caps. Each query has an epsilon and a delta of its own: the ledger is `pure`. Peers as for
+benches/accuracy.py, whose --help says how to install them; they have files with the person in each row and the limits of `norm` (their
+groups are declared where they can be). `flat`, beside them: as norm, on a table of these rows. `--plot` writes benches/overhead.png.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ GROUPS: dict[str, dict[str, list[Any]]] = {
 
 def declared(workload: Workload, query: Query, groups: bool) -> dict[str, Any]:
     """The policy with all groups, or with none."""
-    policy = copy.deepcopy(policy_of(workload, query))
+    policy = copy.deepcopy(policy_of(workload, query, "pure"))
     for name, table in policy["tables"].items():
         columns = table.setdefault("columns", {})
         if groups:
@@ -61,10 +62,21 @@ def declared(workload: Workload, query: Query, groups: bool) -> dict[str, Any]:
     return policy
 
 
+def flat(policy: dict[str, Any], person: str, own: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """The policy for tables of what the peers have."""
+    tables = {}
+    for (name,) in own.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+        there = {column for column, *_ in own.execute(f"DESCRIBE {name}").fetchall()}
+        columns = policy["tables"][name].get("columns", {})
+        tables[name] = {"person": person, "columns": {c: columns[c] for c in columns if c in there}}
+    return policy | {"tables": tables}
+
+
 def session(path: str, form: str, workload: Workload, query: Query, own: duckdb.DuckDBPyConnection) -> dpsql.Session:
     if form == "sql":
         limit.natively = lambda *_: None
     policy = declared(workload, query, form != "caps")
+    policy = flat(policy, workload.person, own) if form == "flat" else policy
     return dpsql.connect(path if form == "prepared" else own, policy=policy, ledger=":memory:")
 
 
@@ -143,6 +155,9 @@ def measure(title: str, workload: Workload, rows: int, options: Any, peers: dict
                 if query.keys or form != "caps":
                     cell[form] = measured(path, form, workload.name, number, rows, 1 if form == "sql" else times)
             plain = statistics.median(one["plain"] for one in cell.values())
+            if told:
+                cell["flat"] = measured(folder / "flat.duckdb", "flat", workload.name, number, rows, times)
+                cell["flat"]["ratio"] *= cell["flat"]["plain"] / plain  # of the same plain query as the others
             ratios = {form: one["ratio"] for form, one in cell.items() if form}
             errors = {form: one["error"] for form, one in cell.items() if form}
             for peer, lines in told.items():
@@ -167,6 +182,11 @@ def timed_peers(
     with duckdb.connect(str(path), read_only=True) as own:
         files = flatten(own, workload, queries, folder)
         exacts = {query.name: own.execute(query.sql).fetchall() for query in queries}
+    with duckdb.connect(str(folder / "flat.duckdb")) as made:
+        for table, file in files.items():
+            made.execute(f"CREATE TABLE {table} AS FROM '{file}'")
+            for column, *_ in made.execute(f"DESCRIBE {table}").fetchall():  # so that there are no groups of NULLs
+                made.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET NOT NULL")
     request = {
         "files": files,
         "person": workload.person,
@@ -205,9 +225,9 @@ def plot(results: list[dict[str, Any]], names: list[str]) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(9, 0.34 * len(results) + 1.6))
-    for name, mark in zip(names, "osd^vP*", strict=False):
+    for name, mark in zip(names, "osd^vP*X", strict=False):
         there = [(found["ratios"][name], i) for i, found in enumerate(results) if name in found["ratios"]]
-        label = f"dpsql, {name}" if name in FORMS else name
+        label = f"dpsql, {name}" if name in (*FORMS, "flat") else name
         axes.scatter([x for x, _ in there], [y for _, y in there], marker=mark, s=36, label=label, alpha=0.8)
     axes.axvline(1, color="grey", linewidth=0.8)
     axes.set_xscale("log")
@@ -231,7 +251,7 @@ def main() -> None:
     parser.add_argument("--plot", action="store_true", help="write benches/overhead.png; needs matplotlib")
     options = parser.parse_args()
     peers = peers_of(options.peers)
-    names = [*FORMS, *peers]
+    names = [*FORMS, *(["flat"] if peers else []), *peers]
     millions = (1,) if options.quick else (1, 10, 50) if options.full else (1, 10)
     asked = [(f"events {n}M", EVENTS, n * 10**6) for n in millions]
     asked += [("TPC-H", TPC_H, 10**6 if options.quick else 6 * 10**6)]

@@ -67,7 +67,7 @@ def limit_and_add_noise(
     mechanism: Literal["laplace", "sliced_laplace", "gaussian"],
     scales: Sequence[float],
     threshold: int | None = None,
-    owners: Sequence[_Stream] = (),
+    owners: Sequence[_Stream] | None = None,
     persons: _Stream | None = None,
 ) -> Noisy:
     """Limits what each person's rows add, adds all of it up by keys, and adds fresh noise as `add_noise` does.

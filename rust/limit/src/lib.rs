@@ -6,17 +6,20 @@
 //! 1. Rows whose keys are not among the declared ones are left out; values that are not declared count as NULL there, and rows
 //!    of nobody are left out. Persons and keys get numbers (`persons`, `owners`, `codes`), and what a row adds to each column is
 //!    words (`measure`).
-//! 2. All rows are kept until it is known how many each person has (`intake`). Whoever has so few that no limit can matter is
-//!    done with: her rows are added to the totals of their keys as they are (`light`).
+//! 2. Whoever has so few rows that no limit can matter is done with: her rows are added to the totals of their keys as they are
+//!    (`light`). Who that is, is known beforehand if the persons of all rows came in a stream of their own (`intake::Counted`); else
+//!    all rows are kept until it is (`shelves`).
 //! 3. The others' rows become records of words: person, key and how many rows it stands for, and what these add. They are put
 //!    into parts by their person. A part that has grown is merged to one record for each person and key (`parts`).
 //! 4. Part by part, each person's pairs are limited and added to the totals of their keys (`person`).
 //!
 //! Nothing depends on threads or on the order of rows: all sums are of integers, and ties are broken by the keys' values.
 //!
-//! Memory: a row that is kept, and a record, has 8 bytes, 8 more for a hash and 8 more for each column that is not COUNT(*), or
-//! for the two of a SUM or AVG; where persons are counted by key a row has 4 more. At most a gigabyte of rows is kept; if there are more, all go
-//! through parts. A part is merged when it has four times as many records as it had pairs the last time (twice from 24 bytes
+//! Memory: a row that is kept has 4 bytes, 8 more for a hash and 4 or 8 more for each column that is not COUNT(*), or for the two
+//! of a SUM or AVG. At most a gigabyte of rows is kept; if there are more, all go through parts. Of rows that were counted
+//! beforehand only pairs of a person and a private key are kept, 4 bytes each, and those that stand there again are dropped
+//! whenever they are twice as many as the last time, and more than a gigabyte. A record has 8 bytes, and 8 more for each of these words. A part is merged
+//! when it has four times as many records as it had pairs the last time (twice from 24 bytes
 //! on), or four megabytes. So there are at most 32 bytes for each pair of a person and a key in a count, 64 with a hash or
 //! in a sum; one more record for each 255 rows of a pair; and a gigabyte and a quarter are always allowed. Persons and
 //! references that are small whole numbers have 4 bytes each, and others some 20.
@@ -162,7 +165,8 @@ impl Keys {
 /// The totals of limited rows: for each declared key in order, or for each key that someone keeps.
 ///
 /// `rows` has a person, `limits.keys` keys, a hash of what is `hashed`, and the axes of all blocks.
-/// Rows of nobody are left out.
+/// Rows of nobody are left out. With `owners` there is a reference in the place of the person; and so where the rows were
+/// `counted`, of which `rows` has no more.
 /// `sums` are added as they are: keys, and what the result has for them. They are of other persons, whom nothing limits.
 /// `declared` are all keys that are shown; None if they are private, or if there are none. The result has the private keys and the number
 /// of persons, and then the columns of all blocks.

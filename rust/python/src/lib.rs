@@ -91,7 +91,7 @@ impl Keys {
 /// Limits what each person's rows add, adds all of it up by keys, with `sums` that need no limits, and adds fresh noise as
 /// `add_noise` does.
 #[pyfunction]
-#[pyo3(signature = (rows, sums, declared, limits, mechanism, scales, threshold=None, owners=vec![], persons=None))]
+#[pyo3(signature = (rows, sums, declared, limits, mechanism, scales, threshold=None, owners=None, persons=None))]
 #[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // PyO3 gives arguments by value
 fn limit_and_add_noise(
     py: Python,
@@ -102,7 +102,7 @@ fn limit_and_add_noise(
     mechanism: &str,
     scales: Vec<f64>,
     threshold: Option<i128>,
-    owners: Vec<Bound<PyAny>>,
+    owners: Option<Vec<Bound<PyAny>>>,
     persons: Option<&Bound<PyAny>>,
 ) -> PyResult<Noisy> {
     let mechanism = mechanism_of(mechanism)?;
@@ -116,7 +116,7 @@ fn limit_and_add_noise(
     let sums = read(sums)?;
     let declared = declared.map(|keys| &keys.get().0);
     let mut found = None;
-    for pairs in &owners {
+    for pairs in owners.iter().flatten() {
         let reader = reader_of(pairs)?;
         let before = found.take();
         let made = py.detach(|| Ok::<_, Failure>(Owners::new(batches(reader)?, before)?))?;
