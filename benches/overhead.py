@@ -11,9 +11,9 @@ caps      groups not declared: she keeps max_groups_contributed of hers, then as
 prepared  as norm, on the copy that `dpsql prepare` writes
 sql       as norm, with the limits in SQL instead of Rust
 
-A query without groups has no caps. Each query has an epsilon and a delta of its own: the ledger is `pure`. Peers as for
-benches/accuracy.py, whose --help says how to install them; they have files with the person in each row and the limits of `norm` (their
-groups are declared where they can be). `flat`, beside them: as norm, on a table of these rows. `--plot` writes benches/overhead.png.
+A query without groups has no caps. Peers as for benches/accuracy.py, whose --help says how to install them; they have files with the
+person in each row and the limits of `norm` (their groups are declared where they can be). `flat`, beside them: as norm, on a table of
+these rows, with a `pure` ledger, as each query has an epsilon and a delta of its own there. `--plot` writes benches/overhead.png.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ GROUPS: dict[str, dict[str, list[Any]]] = {
 }
 
 
-def declared(workload: Workload, query: Query, groups: bool) -> dict[str, Any]:
+def declared(workload: Workload, query: Query, groups: bool, accounting: str = "gdp") -> dict[str, Any]:
     """The policy with all groups, or with none."""
-    policy = copy.deepcopy(policy_of(workload, query, "pure"))
+    policy = copy.deepcopy(policy_of(workload, query, accounting))
     for name, table in policy["tables"].items():
         columns = table.setdefault("columns", {})
         if groups:
@@ -76,7 +76,8 @@ def session(path: str, form: str, workload: Workload, query: Query, own: duckdb.
     if form == "sql":
         limit.natively = lambda *_: None
     policy = declared(workload, query, form != "caps")
-    policy = flat(policy, workload.person, own) if form == "flat" else policy
+    if form == "flat":
+        policy = flat(declared(workload, query, True, "pure"), workload.person, own)
     return dpsql.connect(path if form == "prepared" else own, policy=policy, ledger=":memory:")
 
 
