@@ -324,9 +324,10 @@ def test_group_privacy_and_composition_are_shown() -> None:
     assert (one.epsilon, four.epsilon) == (pytest.approx(0.01), pytest.approx(0.04))
     assert explained.plan.threshold is not None and one.delta == pytest.approx(float(explained.plan.threshold.delta))
     assert one.delta < four.delta < 17 * one.delta and many.delta == 1
-    assert explained.repeats == 100 and explained.together is not None
-    assert 0.35 < explained.together < 0.4
-    assert "of a family of 4 together: epsilon 0.04" in str(explained) and "advanced composition" in str(explained)
+    assert explained.repeats == 100 and explained.together is None  # with a delta it is not epsilon-DP
+    assert "of a family of 4 together: epsilon 0.04" in str(explained) and "advanced" not in str(explained)
+    alone = db.explain("SELECT count(DISTINCT customer) FROM orders", epsilon=0.01)
+    assert alone.together is not None and 0.35 < alone.together < 0.4 and "advanced composition" in str(alone)
     gaussian = db.explain(query, epsilon=0.01, max_groups_contributed=16)  # k mu, which is more than k epsilon
     assert gaussian.group(1).epsilon == 0.01 and gaussian.group(1).delta == pytest.approx(1e-8, rel=0.01)
     assert 0.042 < gaussian.group(4).epsilon < 0.043 and "epsilon 0.04275" in str(gaussian)
@@ -337,6 +338,24 @@ def test_group_privacy_and_composition_are_shown() -> None:
 
 
 @pytest.mark.parametrize("accounting", ["pure", "gdp", "zcdp"])
+@pytest.mark.parametrize("accounting", ["pure", "gdp", "zcdp"])
+def test_what_waits_is_explained_by_its_charge(accounting: str) -> None:
+    """The noise of a sample says nothing of that which will be drawn; what is charged covers both."""
+    policy = shop.policy(accounting=accounting, epsilon=100.0)
+    db = dpsql.connect(shop.database(shop.clean()), policy=policy, ledger=":memory:")
+    totals = "SELECT status, count(*) AS n FROM orders GROUP BY status"
+    query = f"SELECT count(*) FROM orders WHERE status IN (SELECT status FROM ({totals}) WHERE n > 9)"
+    explained = db.explain(query, epsilon=1.0)
+    charge = explained.plan.charge
+    assert any(part.waits for part in explained.plan.parts) and charge.delta > 0 and explained.together is None
+    assert "advanced" not in str(explained)
+    one, four, many = (explained.group(k) for k in (1, 4, 10**6))
+    assert one.delta == pytest.approx(charge.delta / 10**18 if accounting == "pure" else float(explained.plan.delta))
+    assert one.delta < four.delta < 1 and many.delta == 1
+    if accounting == "pure":  # k steps from neighbour to neighbour
+        assert four.epsilon == 4 and four.delta <= one.delta * 4 * math.e**3
+
+
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace"])
 def test_every_ledger_answers(accounting: str, neighbours: str) -> None:
     policy = shop.policy(epsilon=100.0, accounting=accounting, neighbours=neighbours)
