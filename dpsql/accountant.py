@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, TypeVar
 
 UNIT = 10**18
 # Of a GDP budget's delta this part is kept for the thresholds of private keys, which are charged in delta.
@@ -39,11 +39,19 @@ Accounting = Literal["pure", "gdp", "zcdp"]
 Currency = Literal["epsilon", "mu^2", "rho"]
 Guarantee = Literal["epsilon-DP", "bounded range", "mu-GDP"]
 CURRENCIES: dict[Accounting, Currency] = {"pure": "epsilon", "gdp": "mu^2", "zcdp": "rho"}
+Number = TypeVar("Number", float, Fraction)
 
 
 def units(exact: Fraction) -> int:
     """Units of 1e-18, rounded up: what is charged is never less than what is lost."""
     return math.ceil(exact * UNIT)
+
+
+def above_zero(number: Number) -> Number:
+    """A number of a ledger's record: one that is not above zero, or not finite, would make its charge smaller."""
+    if not 0 < number < math.inf:
+        raise ValueError("a scale, a rate or a loss is not above zero")
+    return number
 
 
 @dataclass(frozen=True)

@@ -426,9 +426,9 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
     neighbours = raw.get("neighbours", "add-remove")
     if neighbours not in ("add-remove", "replace"):
         raise wrong("budget.neighbours", f"{neighbours!r} is not known", 'Use "add-remove" or "replace".')
-    if not 0 <= delta < 1 or (accounting != "pure" and delta < Fraction("1e-30")):
+    if not 0 <= delta <= Fraction("0.5") or (accounting != "pure" and delta < Fraction("1e-30")):
         raise wrong(
-            "budget.delta", "must lie between 0 and 1, and for gdp and zcdp above 1e-30", "A usual value is 1e-6."
+            "budget.delta", "must lie between 0 and 0.5, and for gdp and zcdp above 1e-30", "A usual value is 1e-6."
         )
     epsilon = within("budget.epsilon", number("budget.epsilon", raw["epsilon"]), "1e-6", "1e21")
     budget = Budget(epsilon, delta, accounting, neighbours)

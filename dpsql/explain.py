@@ -13,7 +13,7 @@ from dpsql.accountant import UNIT, Loss, composed, loss_of, roughly, units
 from dpsql.algebra import Aggregate
 from dpsql.consistent import fitting
 from dpsql.estimate import interval, shape
-from dpsql.mechanisms import Approximate, more_for
+from dpsql.mechanisms import Approximate, Later, Threshold, more_for
 from dpsql.passes.split import describe
 from dpsql.plan import Linear, Plan, Program, PublicKeys, Summand, Unknown
 
@@ -32,21 +32,18 @@ class Explanation:
 
     def group(self, persons: int) -> Loss:
         """What a group of several persons who come or go together loses (group privacy)."""
-        thresholds = [part.threshold for part in self.plan.parts if part.threshold]
-        delta = sum(units(t.delta_for(persons)) for t in thresholds)
-        charge = replace(self.plan.charge, delta=delta + sum(units(one.noise) for one in self.approximate))
-        noise = self.plan.delta - sum(t.delta for t in thresholds)
-        return loss_of(charge, noise, persons, more_for(persons, self.approximate))
-
-    @property
-    def approximate(self) -> list[Approximate]:
-        return [part.covered for part in self.plan.parts if part.covered]
+        # By what is charged: the plan of a release that waits is a sample, and which noise it will get is not known.
+        sampled = self.plan.sampled
+        costly = [one for one in sampled if isinstance(one, Threshold | Approximate | Later)]
+        charge = replace(self.plan.charge, delta=units(sum((one.delta_for(persons) for one in costly), Fraction(0))))
+        noise = self.plan.delta - sum(one.delta for one in costly)
+        return loss_of(charge, noise, persons, more_for(persons, sampled))
 
     @property
     def together(self) -> float | None:
         """The epsilon of all that fit, by optimal composition, were they fixed beforehand; None where the ledger does as well,
         or where they are not epsilon-DP."""
-        if self.plan.charge.currency != "epsilon" or not self.repeats or self.approximate:
+        if self.plan.charge.currency != "epsilon" or not self.repeats or self.plan.charge.delta:
             return None
         return composed(Fraction(self.plan.charge.amount, UNIT), self.repeats, self.budget_delta or TYPICAL_DELTA)
 

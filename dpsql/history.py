@@ -89,8 +89,8 @@ class History:
             for one in sampled:
                 if isinstance(one, Threshold | Approximate):
                     delta += one.delta_for(persons)
-                elif isinstance(one, Later) and one.delta and entry.run not in drawn:
-                    delta += one.delta if persons == 1 else 1  # what was drawn is not known
+                elif isinstance(one, Later) and entry.run not in drawn:
+                    delta += one.delta_for(persons)  # what was drawn is not known
         return in_words(Charge(self._currency, last.spent, units(delta)), self.delta, persons, more)
 
     def chart(self, width: int = 72, height: int = 8) -> str:

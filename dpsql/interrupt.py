@@ -48,14 +48,17 @@ def interruptible(work: Callable[[], T], stop: Callable[[], None], tick: Callabl
     except KeyboardInterrupt:
         # Again and again: an engine forgets an interrupt that comes before its query has begun.
         # And through further interrupts: whoever comes after this must find the engine idle.
-        while not done.is_set():
+        while True:
             try:
-                orders.put(done.set)  # which is next if the work was never put there
-                stop()
-                done.wait(0.02)
+                while not done.is_set():
+                    orders.put(done.set)  # which is next if the work was never put there
+                    stop()
+                    done.wait(0.02)
+                break
             except KeyboardInterrupt:
                 pass
         raise
     finally:
-        _idle.append(orders)
+        if done.is_set():  # one who comes between two tries ends the loop too, and the thread is still at work
+            _idle.append(orders)
     return results.pop() if results else None

@@ -296,7 +296,7 @@ class Ledger:
                 self._balances(db, last, analyst), ("of the dataset", f"of analyst {analyst!r}"), strict=True
             ):
                 if charge.amount > balance.left.amount or charge.delta > balance.left.delta:
-                    raise exhausted(charge, balance, whose)
+                    raise exhausted(plan, balance, whose)
             run = f"{last.number + 1}-{uuid.uuid4()}"  # the row's number finds it without an index
             wanted = NOTHING._replace(state="reserved", run=run, query=query or "", analyst=analyst, text=statement)
             append(wanted._replace(mechanisms=record, amount=charge.amount, delta=charge.delta))
@@ -322,9 +322,8 @@ class Ledger:
             asked = find(db, "WHERE query = ? AND query <> '' AND state = 'reserved'", query)
             settled = find(db, "WHERE query = ? AND query <> '' AND state = 'settled'", query)
         if asked and (asked.text, asked.analyst, asked.mechanisms) != (statement, analyst, write(plan.sampled)):
-            raise Refused(
-                "query_differs", f"query {query!r} was another query, or another analyst's", "Ask under another id."
-            )
+            what = f"query {query!r} was another query, another analyst's, or was planned by a version that chose other noise"
+            raise Refused("query_differs", what, "Ask under another id.")
         return settled.answer if settled else None
 
 
@@ -347,14 +346,25 @@ def raise_budget(path: str | Path, policy: Policy, owner: str) -> None:
         append(opened(wanted, policy.budget)._replace(state="raised", analyst=owner))
 
 
-def exhausted(charge: Charge, balance: Balance, whose: str) -> BudgetExhausted:
+WITHOUT_DELTA = (
+    "Pass delta=1e-30: then it gets Laplace noise, which needs no delta. If one person counts in dozens of groups or "
+    "aggregates, pass a smaller max_groups_contributed too, or ask for fewer at a time. Or ask the owner to allow more."
+)
+
+
+def exhausted(plan: Plan | Program, balance: Balance, whose: str) -> BudgetExhausted:
+    charge = plan.charge
+    # Thresholds need a delta, and what waits is charged one whichever noise it gets; all else can do without, in epsilons.
+    free = charge.currency == "epsilon" and not any(part.threshold or part.waits for part in plan.parts)
     left, cost = (f"{100 * c.amount / balance.total.amount:.3g} %" for c in (balance.left, charge))
     return BudgetExhausted(
         "budget_exhausted",
         f"the budget {whose} has {left} left, and this query costs {cost} of it"
         if charge.amount > balance.left.amount
         else f"the budget {whose} has too little delta left for this query",
-        "Ask for a smaller epsilon or delta, or ask the owner of the data to allow more.",
+        WITHOUT_DELTA
+        if free and charge.amount <= balance.left.amount
+        else "Ask for a smaller epsilon or delta, or ask the owner of the data to allow more.",
     )
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -45,6 +46,7 @@ logging.getLogger("sqlglot").setLevel(logging.ERROR)
 COMMAND = re.compile(r"\s*(?:(?P<explain>EXPLAIN\s+PRIVACY\s)|SHOW\s+BUDGET\s*;?\s*$)", re.IGNORECASE)
 DEFAULT_DELTA_SHARE = 100  # of the budget's delta, for a query that names none
 REMEMBERED = 1_000  # queries that the engines have confirmed already
+INTERRUPTED = "Query interrupted"  # what DuckDB makes of Ctrl-C while the main thread is in it: a RuntimeError
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ class Session:
         self._confirmed: set[tuple[str, ...]] = set()
         self._ledger, self._analyst = ledger, analyst
         self._scratch: Scratch | None = None
+        self._lock = threading.Lock()  # for whoever makes it or lets go of it
         self._stage: DuckDB | None = None  # with synthetic rows, for rehearsals
         self.progress: Progress | None = watched()  # called with the phase and the seconds so far, while a query runs
 
@@ -227,26 +230,32 @@ class Session:
         self, plan: Plan | Program, snapshot: Snapshot, run: str | None, mark: str
     ) -> Answer | Unfinished | None:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
+        scratch = None
         try:
+            scratch = self._finisher()
             answers, kept, drawn = list[Answer](), list[Any](), list[Sampled]()
             tables = self._public(plan, snapshot)
             for part in plan.parts:
-                self._load(part, answers, tables, snapshot)
-                released = noisy(self._given(part, answers, tables), snapshot, self._tick(plan, part))
+                self._load(scratch, part, answers, tables, snapshot)
+                released = noisy(self._given(scratch, part, answers, tables), snapshot, self._tick(plan, part))
                 if released is None:
                     return None
                 chosen, table, rungs = released
-                answers.append(self._finisher().finish(chosen, table, self._loss(part)))
+                answers.append(scratch.finish(chosen, table, self._loss(part)))
                 kept.append([rungs, answers[-1].stored() if mark else ""])
-                self._finisher().agree(plan, answers)
+                scratch.agree(plan, answers)
                 drawn += chosen.drawn if rungs or part.waits else []
-            answer = self._whole(plan, answers, tables, self._loss(plan))
+            answer = self._whole(scratch, plan, answers, tables, self._loss(plan))
             if run is not None:
                 self._ledger.settle(run, json.dumps([mark, kept]) if mark else "", tuple(drawn))
         except Unfinished as error:  # nothing but releases was read there
             return error
-        except Exception:
-            self._scratch = None  # an engine that has failed may be of no use any more
+        except Exception as error:
+            with self._lock:
+                if self._scratch is scratch:
+                    self._scratch = None  # an engine that has failed may be of no use any more
+            if isinstance(error, RuntimeError) and str(error) == INTERRUPTED:
+                raise KeyboardInterrupt from None
             return None
         return answer
 
@@ -271,26 +280,30 @@ class Session:
             name: (shapes[name], partial(snapshot.public, path, self._shadow.types(name))) for name, path in plan.tables
         }
 
-    def _load(self, plan: Plan, answers: list[Answer], tables: Mapping[str, Public], snapshot: Snapshot) -> None:
+    def _load(
+        self, scratch: Scratch, plan: Plan, answers: list[Answer], tables: Mapping[str, Public], snapshot: Snapshot
+    ) -> None:
         """The tables that a release reads of those before it."""
         for read in plan.reads:
-            snapshot.load(read, self._finisher().rows(read, answers, tables))
+            snapshot.load(read, scratch.rows(read, answers, tables))
 
-    def _given(self, plan: Plan, answers: list[Answer], tables: Mapping[str, Public]) -> Plan:
+    def _given(self, scratch: Scratch, plan: Plan, answers: list[Answer], tables: Mapping[str, Public]) -> Plan:
         """The plan with the released values that it waited for."""
         if plan.given is None:
             return plan
-        made = plan.given(tuple(self._finisher().values(read, answers, tables) for read in plan.waits))
+        made = plan.given(tuple(scratch.values(read, answers, tables) for read in plan.waits))
         if made.charge != plan.charge:
             raise AssertionError("the charge of a release depends on what it waited for")
         self._confirm(replace(made, reads=plan.reads))  # its SQL has constants in it that nobody has seen before
         return made
 
-    def _whole(self, plan: Plan | Program, answers: list[Answer], tables: Mapping[str, Public], loss: Loss) -> Answer:
+    def _whole(
+        self, scratch: Scratch, plan: Plan | Program, answers: list[Answer], tables: Mapping[str, Public], loss: Loss
+    ) -> Answer:
         if isinstance(plan, Plan):
             answers[0].compute()
             return answers[0]
-        return self._finisher().combine(plan, answers, tables, loss)
+        return scratch.combine(plan, answers, tables, loss)
 
     def _answered(self, plan: Plan | Program, query: str, query_id: str, mark: str) -> Answer | None:
         """The answer that the ledger keeps under this id, byte for byte: post-processing of what was released then."""
@@ -301,16 +314,17 @@ class Session:
             return None
         known, kept = json.loads(stored)
         if mark != known:
-            raise Refused("query_differs", f"query {query_id!r} had other parameters", "Ask under another id.")
-        answers: list[Answer] = []
+            what = f"query {query_id!r} had other parameters, or was planned by another version of dpsql"
+            raise Refused("query_differs", what, "Ask under another id.")
+        answers, scratch = list[Answer](), self._finisher()
         with self._backend.snapshot() as snapshot:
             tables = self._public(plan, snapshot)
             for part, (rungs, rows) in zip(plan.parts, kept, strict=True):
-                made = self._given(part, answers, tables)
+                made = self._given(scratch, part, answers, tables)
                 made = made.then(tuple(rungs)) if made.then else made
-                answers.append(self._finisher().again(made, rows, self._loss(part)))
-                self._finisher().agree(plan, answers)
-            return self._whole(plan, answers, tables, self._loss(plan))
+                answers.append(scratch.again(made, rows, self._loss(part)))
+                scratch.agree(plan, answers)
+            return self._whole(scratch, plan, answers, tables, self._loss(plan))
 
     def _may(self, what: Literal["ask", "see the ledger"]) -> None:
         if self._catalog.policy.analyst(self._analyst).role == "viewer":
@@ -349,15 +363,15 @@ class Session:
             arrange(twin, self._catalog)
             self._stage = DuckDB(twin, ours=True)
         with self._stage.snapshot() as snapshot:
-            answers, tables = list[Answer](), self._public(plan, snapshot)
+            answers, tables, scratch = list[Answer](), self._public(plan, snapshot), self._finisher()
             for part in plan.parts:
-                self._load(part, answers, tables, snapshot)
-                released = noisy(self._given(part, answers, tables), snapshot, self._tick(plan, part))
+                self._load(scratch, part, answers, tables, snapshot)
+                released = noisy(self._given(scratch, part, answers, tables), snapshot, self._tick(plan, part))
                 if released is None:
                     raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
-                answers.append(self._finisher().finish(*released[:2], self._free()))
-                self._finisher().agree(plan, answers)
-            answer = self._whole(plan, answers, tables, self._free())
+                answers.append(scratch.finish(*released[:2], self._free()))
+                scratch.agree(plan, answers)
+            answer = self._whole(scratch, plan, answers, tables, self._free())
         answer.notes = (NOTE, *answer.notes)
         return answer
 
@@ -382,9 +396,12 @@ class Session:
         self._confirmed.add(texts)
 
     def _finisher(self) -> Scratch:
-        if self._scratch is None:
-            self._scratch = Scratch()
-        return self._scratch
+        """The scratch database. A statement takes it once: another thread may let go of it meanwhile, and in a new one
+        tables of the same names are other answers."""
+        with self._lock:
+            if self._scratch is None:
+                self._scratch = Scratch()
+            return self._scratch
 
     def _told(
         self,

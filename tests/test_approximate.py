@@ -140,6 +140,53 @@ def test_a_ledger_verifies(tmp_path: Path, declared: bool, neighbours: str) -> N
     assert family.delta == pytest.approx(3 * float(one.delta_for(4)))
 
 
+def test_without_delta_left_there_is_laplace_noise() -> None:
+    """What the refusal says works: a delta at which Laplace noise is smaller costs none; in many groups, a smaller limit too."""
+    policy = {
+        "dataset": {"id": "visits"},
+        "budget": {"epsilon": 9.0, "delta": 1e-6, "accounting": "pure"},
+        "defaults": {"max_rows_contributed": 100, "max_groups_contributed": 20, "epsilon": 1.0, "delta": 1e-6},
+        "tables": {"visits": {"person": "person", "columns": {"day": {"in": list(range(200))}}}},
+    }
+    private = "SELECT person % 7, count(*) FROM visits GROUP BY 1"
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE visits AS SELECT i % 900 AS person, i // 900 AS day FROM range(18000) t(i)")
+        with dpsql.connect(connection, policy=policy, ledger=":memory:") as db:
+            db.sql(QUERY)
+            for query, hint in ((QUERY, "Pass delta=1e-30"), (private, "Ask for a smaller epsilon or delta")):
+                with pytest.raises(dpsql.BudgetExhausted, match="too little delta") as caught:
+                    db.sql(query)
+                assert hint in caught.value.hint
+            with pytest.raises(dpsql.BudgetExhausted, match="% left") as caught:
+                db.sql(QUERY, epsilon=8.5)
+            assert "smaller epsilon" in caught.value.hint
+            assert db.sql(QUERY, delta=1e-30).loss.delta == 0
+            with pytest.raises(dpsql.BudgetExhausted, match="max_groups_contributed"):
+                db.sql(QUERY, delta=1e-30, max_groups_contributed=100)
+            assert db.sql(QUERY, max_groups_contributed=2).loss.delta == 0
+            assert db.budget.spent.delta == 1e-6 and db.budget.spent.amount == pytest.approx(3)
+
+
+def test_an_id_whose_query_had_other_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answered by a version that always chose Laplace noise: it is refused, and the reason is true."""
+    policy = {
+        "dataset": {"id": "visits"},
+        "budget": {"epsilon": 3.0, "delta": 3e-6, "accounting": "pure"},
+        "defaults": {"max_rows_contributed": 20, "epsilon": 1.0, "delta": 1e-6},
+        "tables": {"visits": {"person": "person", "columns": {"day": {"in": list(range(20))}}}},
+    }
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE visits AS SELECT i % 900 AS person, i // 900 AS day FROM range(18000) t(i)")
+        with monkeypatch.context() as patch:
+            patch.setattr("dpsql.compile.prefer", lambda laplace, gaussian: laplace)
+            with dpsql.connect(connection, policy=policy, ledger=tmp_path / "visits.ledger") as db:
+                db.sql(QUERY, query_id="q")
+        with dpsql.connect(connection, policy=policy, ledger=tmp_path / "visits.ledger") as db:
+            with pytest.raises(dpsql.Refused, match="by a version that chose other noise") as caught:
+                db.sql(QUERY, query_id="q")
+            assert caught.value.code == "query_differs" and db.budget.spent.amount == 1
+
+
 def with_more(change: Callable[[dict[str, Any]], Any]) -> Callable[[Entry], Entry]:
     def changed(entry: Entry) -> Entry:
         (record,) = json.loads(entry.mechanisms)

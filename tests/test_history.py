@@ -7,6 +7,7 @@ import os
 import random
 import sqlite3
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from dpsql.catalog import read_policy
 from dpsql.frontends.cli import cli
 from dpsql.history import recorded, verify
 from dpsql.ledger import Entry, Ledger, raise_budget
+from dpsql.mechanisms import Gaussian, Ladder, Laplace, Later, Sampled, Threshold, read, write
 
 BUDGET = {"epsilon": 4.0, "delta": 1e-6}
 ANALYSTS = {"ana": {"epsilon": 3.0}, "bob": {"epsilon": 1.0}, "olga": {"role": "owner"}}
@@ -154,6 +156,37 @@ def test_a_chain_that_was_made_anew(path: Path, number: int, change: dict[str, A
     resealed(path, lambda entry: entry._replace(**change), number)
     code, text = refusal(path)
     assert code == "ledger_corrupt" and f"row {number}" in text and message in text
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_a_charge_of_negative_numbers(path: Path, number: int) -> None:
+    """A scale and a sensitivity that are both negative cost as much as the true ones, and are no noise."""
+
+    def negative(record: Any) -> Any:
+        signs = {"scale": lambda text: f"-{text}", "sensitivity": lambda text: f"-{text}"}
+        if isinstance(record, list):
+            return [negative(one) for one in record]
+        if not isinstance(record, dict):
+            return record
+        return {name: signs[name](value) if name in signs else negative(value) for name, value in record.items()}
+
+    resealed(path, lambda entry: entry._replace(mechanisms=json.dumps(negative(json.loads(entry.mechanisms)))), number)
+    code, text = refusal(path)
+    assert code == "ledger_corrupt" and "damaged" in text
+
+
+NOISES = (Laplace(1.5, 2), Gaussian(1.5, 2), Threshold(30, 4, Gaussian(2.5, 2)), Ladder(0.5, "epsilon"), Later("epsilon-DP", Fraction(1), Fraction(0)))  # fmt: skip
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.name)
+def test_records_have_numbers_above_zero(noise: Sampled) -> None:
+    """Not finite, zero, or below it: no such number was ever written."""
+    assert read(write([noise])) == (noise,)
+    for name in set(noise.record) & {"scale", "sensitivity", "rate", "least", "keys", "loss", "delta"}:
+        others = {"delta": [], "least": [0, 0.5, True], "keys": [0, 0.5, True]}.get(name, ["0"])
+        for bad in (-1, "-1", "-0x1p-3", "-1/2", "nan", "inf", "-inf", *others):
+            with pytest.raises((ValueError, TypeError)):
+                read(json.dumps([{**noise.record, name: bad}]))
 
 
 def test_an_older_copy_with_its_head(path: Path, tmp_path: Path) -> None:

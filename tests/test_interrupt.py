@@ -29,9 +29,15 @@ max_rows_contributed = 1
 person = "id"
 [tables.visits]
 person = { column = "person", references = "people.id" }
+[tables.numbers]
+public = true
 """
 # One person who stands 500,000 times in both tables: 250 thousand million rows.
 SLOW = "SELECT count(*) FROM visits JOIN people ON visits.person = people.id WHERE i + j <> 7"
+# Persons are counted at once, and what is computed from that takes as long.
+FINISHED_SLOWLY = (
+    "SELECT count(*) FROM (SELECT count(*) AS n FROM people), numbers AS a, numbers AS b WHERE a.i + b.i > n"
+)
 FAST = "SELECT count(*) FROM people"
 SCRIPT = f"""
 import dpsql
@@ -49,6 +55,7 @@ def slow(tmp_path: Path) -> Path:
     with duckdb.connect(str(tmp_path / "slow.duckdb")) as connection:
         connection.execute("CREATE TABLE visits AS SELECT 1 AS person, (i % 1000)::INT AS i FROM range(500_000) t(i)")
         connection.execute("CREATE TABLE people AS SELECT person AS id, i AS j FROM visits")
+        connection.execute("CREATE TABLE numbers AS SELECT i FROM range(500_000) t(i)")
     (tmp_path / "slow.policy.toml").write_text(POLICY)
     return tmp_path
 
@@ -89,6 +96,15 @@ def test_the_session_goes_on(slow: Path) -> None:
     assert entries(slow) == [("reserved", SLOW), ("reserved", FAST), ("settled", "")]
 
 
+def test_the_finishing_query_is_interrupted_too(slow: Path) -> None:
+    """It runs in the main thread, where DuckDB makes an error of its own of Ctrl-C."""
+    code, out, err, took = interrupt(slow, "-c", SCRIPT.replace(SLOW, FINISHED_SLOWLY))
+    assert code == 0, err
+    assert out.splitlines() == ["Interrupted the query was interrupted; its charge stands None None", "1 1.0"]
+    assert took < 10
+    assert entries(slow) == [("reserved", FINISHED_SLOWLY), ("reserved", FAST), ("settled", "")]
+
+
 def test_impatience_changes_nothing(slow: Path) -> None:
     """Ctrl-C five times: no engine error comes out, and nothing but the charge is left."""
     code, out, err, took = interrupt(slow, "-m", "dpsql", "sql", "slow.duckdb", SLOW, times=5)
@@ -119,6 +135,49 @@ def test_an_interrupt_before_the_query_begins_is_not_lost(request: pytest.Fixtur
     with pytest.raises(KeyboardInterrupt):
         interruptible(work, lambda: calls.append(1))
     assert len(calls) >= 3
+
+
+def test_an_interrupt_while_it_looks_whether_the_work_has_ended(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that is at work is not among those that wait for some."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    looks: list[int] = []
+    ended = threading.Event()
+
+    class Impatient(threading.Event):
+        def is_set(self) -> bool:
+            looks.append(1)
+            if len(looks) == 2 and threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
+            return super().is_set()
+
+    def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+        while len(looks) < 5:
+            time.sleep(0.001)
+        ended.set()
+
+    monkeypatch.setattr("dpsql.interrupt._idle", idle := [])
+    monkeypatch.setattr("dpsql.interrupt.threading.Event", Impatient)
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(work, lambda: None)
+    assert ended.is_set() and len(looks) >= 5 and len(idle) == 1
+
+
+def test_a_thread_at_work_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where the waiting itself has failed."""
+
+    def fail() -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("dpsql.interrupt._idle", idle := [])
+    end = threading.Event()
+    with pytest.raises(RuntimeError):
+        interruptible(end.wait, lambda: None, fail)
+    assert not idle
+    end.set()
 
 
 def test_work_that_fails_gives_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from pathlib import Path
 
 import duckdb
@@ -13,7 +14,7 @@ import pytest
 import shop
 
 import dpsql
-from dpsql import finish, release
+from dpsql import finish, release, session
 from dpsql.plan import Plan
 
 GROUPED = "SELECT segment, count(*) AS n, avg(age) AS age FROM customer GROUP BY segment"
@@ -324,9 +325,10 @@ def test_group_privacy_and_composition_are_shown() -> None:
     assert (one.epsilon, four.epsilon) == (pytest.approx(0.01), pytest.approx(0.04))
     assert explained.plan.threshold is not None and one.delta == pytest.approx(float(explained.plan.threshold.delta))
     assert one.delta < four.delta < 17 * one.delta and many.delta == 1
-    assert explained.repeats == 100 and explained.together is not None
-    assert 0.35 < explained.together < 0.4
-    assert "of a family of 4 together: epsilon 0.04" in str(explained) and "advanced composition" in str(explained)
+    assert explained.repeats == 100 and explained.together is None  # with a delta it is not epsilon-DP
+    assert "of a family of 4 together: epsilon 0.04" in str(explained) and "advanced" not in str(explained)
+    alone = db.explain("SELECT count(DISTINCT customer) FROM orders", epsilon=0.01)
+    assert alone.together is not None and 0.35 < alone.together < 0.4 and "advanced composition" in str(alone)
     gaussian = db.explain(query, epsilon=0.01, max_groups_contributed=16)  # k mu, which is more than k epsilon
     assert gaussian.group(1).epsilon == 0.01 and gaussian.group(1).delta == pytest.approx(1e-8, rel=0.01)
     assert 0.042 < gaussian.group(4).epsilon < 0.043 and "epsilon 0.04275" in str(gaussian)
@@ -334,6 +336,24 @@ def test_group_privacy_and_composition_are_shown() -> None:
     gdp = dpsql.connect(shop.database(shop.clean()), policy=shop.policy(), ledger=":memory:").explain(GROUPED)
     assert gdp.together is None and gdp.group(1).epsilon == pytest.approx(1.0, rel=1e-6)
     assert gdp.group(2).amount == pytest.approx(4 * gdp.loss.amount)
+
+
+@pytest.mark.parametrize("accounting", ["pure", "gdp", "zcdp"])
+def test_what_waits_is_explained_by_its_charge(accounting: str) -> None:
+    """The noise of a sample says nothing of that which will be drawn; what is charged covers both."""
+    policy = shop.policy(accounting=accounting, epsilon=100.0)
+    db = dpsql.connect(shop.database(shop.clean()), policy=policy, ledger=":memory:")
+    totals = "SELECT status, count(*) AS n FROM orders GROUP BY status"
+    query = f"SELECT count(*) FROM orders WHERE status IN (SELECT status FROM ({totals}) WHERE n > 9)"
+    explained = db.explain(query, epsilon=1.0)
+    charge = explained.plan.charge
+    assert any(part.waits for part in explained.plan.parts) and charge.delta > 0 and explained.together is None
+    assert "advanced" not in str(explained)
+    one, four, many = (explained.group(k) for k in (1, 4, 10**6))
+    assert one.delta == pytest.approx(charge.delta / 10**18 if accounting == "pure" else float(explained.plan.delta))
+    assert one.delta < four.delta < 1 and many.delta == 1
+    if accounting == "pure":  # k steps from neighbour to neighbour
+        assert four.epsilon == 4 and four.delta <= one.delta * 4 * math.e**3
 
 
 @pytest.mark.parametrize("accounting", ["pure", "gdp", "zcdp"])
@@ -416,6 +436,43 @@ def test_an_answer_is_the_same_whether_its_rows_are_many_or_few(
             found.append((list(answer), answer.types, answer.errors, answer.stored(), answer.arrow().to_pylist()))
     assert found == found[:1] * 6 and len(found[0][0]) == 3
     assert found[0][1] == ("VARCHAR", "BIGINT", "HUGEINT", "INTERVAL")
+
+
+def test_what_fails_in_another_thread_changes_no_answer(
+    db: dpsql.Session, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A run that fails lets go of the scratch database, in which this statement has its releases."""
+    few, many = ("SELECT count(*) AS n FROM customer WHERE age < 0", "SELECT count(*) AS n FROM customer")
+    query = f"SELECT a.n, b.n FROM ({few}) AS a, ({many}) AS b"
+    others: list[object] = []
+
+    def meanwhile() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(db._ledger, "settle", lambda *_: 1 // 0)
+            with pytest.raises(dpsql.Failed):
+                db.sql(many, epsilon=0.5)
+        for _ in range(5):  # tables in a new one, which have the same names as those of the statement
+            others.append(db.sql(many, epsilon=0.5).arrow())
+
+    noisy = session.noisy
+
+    def interfered(*arguments: object) -> object:
+        if threading.current_thread() is threading.main_thread():
+            other = threading.Thread(target=meanwhile)
+            other.start()
+            other.join()
+        return noisy(*arguments)  # type: ignore[arg-type]
+
+    scratch = db._finisher()
+    monkeypatch.setattr(session, "noisy", interfered)
+    ((a, b),) = db.sql(query, epsilon=50.0).fetchall()
+    assert len(others) == 10 and abs(a) < 10 and abs(b - 60) < 10
+    assert db._finisher() is not scratch
+    monkeypatch.setattr(finish.Scratch, "combine", lambda *_: 1 // 0)
+    kept = db._finisher()
+    with pytest.raises(dpsql.Failed):  # its own is the one before by then
+        db.sql(query, epsilon=1.0)
+    assert db._scratch is not None and db._scratch is not kept
 
 
 def test_the_order_in_which_private_keys_came_is_not_kept(db: dpsql.Session) -> None:

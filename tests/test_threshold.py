@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from dpsql._native import add_noise, show
-from dpsql.mechanisms import Gaussian, Laplace, Threshold
+from dpsql.mechanisms import Gaussian, Laplace, Later, Threshold
 
 
 def tail(noise: Gaussian | Laplace, least: int) -> float:
@@ -41,6 +41,19 @@ def test_vectors(keys: int, scale: float, expected: float) -> None:
     """The published continuous thresholds; the integer one needs half a step more, and rounds up."""
     made = Threshold.calibrate(Gaussian(scale, 1), keys, Fraction("4.5e-7"))
     assert made.least == math.ceil(expected + 0.5)
+
+
+@pytest.mark.parametrize("persons", [1, 2, 4, 30])
+@pytest.mark.parametrize("keys", [1, 3, 100])
+@pytest.mark.parametrize("loss", ["1e-6", "0.05", "1", "30"])
+@pytest.mark.parametrize("kind", [Gaussian, Laplace])
+def test_groups_before_it_is_known(kind: type[Gaussian] | type[Laplace], loss: str, keys: int, persons: int) -> None:
+    """What is charged before the threshold is known says no less of a group than whichever threshold it will be."""
+    later = Later(kind.guarantee, Fraction(loss), Fraction(1, 10**7))
+    (noise,) = kind.calibrate([keys if kind is Laplace else math.isqrt(keys - 1) + 1], later.loss)
+    made = Threshold.calibrate(noise, keys, later.delta)
+    assert later.covers([made]) and made.delta_for(persons) <= later.delta_for(persons) <= 1
+    assert later.delta_for(1) == later.delta
 
 
 @pytest.mark.parametrize("delta", ["1e-12", "1e-6", "0.05"])

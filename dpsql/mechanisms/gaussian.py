@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from dpsql.accountant import Currency, Guarantee, convert
+from dpsql.accountant import Currency, Guarantee, above_zero, convert
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Gaussian:
 
     @classmethod
     def read(cls, record: Mapping[str, str]) -> Gaussian:
-        return cls(float.fromhex(record["scale"]), Fraction(record["sensitivity"]))
+        return cls(above_zero(float.fromhex(record["scale"])), above_zero(Fraction(record["sensitivity"])))
 
     @property
     def deviation(self) -> float:

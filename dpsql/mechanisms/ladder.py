@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from dpsql.accountant import SLACK, Currency, convert, log_phi
+from dpsql.accountant import SLACK, Currency, above_zero, convert, log_phi
 
 
 @dataclass(frozen=True)
@@ -58,4 +58,4 @@ class Ladder:
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Ladder:
-        return cls(float.fromhex(record["rate"]), record["currency"])
+        return cls(above_zero(float.fromhex(record["rate"])), record["currency"])

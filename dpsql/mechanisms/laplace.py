@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from dpsql.accountant import Currency, Guarantee, convert
+from dpsql.accountant import Currency, Guarantee, above_zero, convert
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Laplace:
 
     @classmethod
     def read(cls, record: Mapping[str, str]) -> Laplace:
-        return cls(float.fromhex(record["scale"]), Fraction(record["sensitivity"]))
+        return cls(above_zero(float.fromhex(record["scale"])), above_zero(Fraction(record["sensitivity"])))
 
     @property
     def deviation(self) -> float:

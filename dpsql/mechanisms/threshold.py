@@ -80,7 +80,10 @@ class Threshold:
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Threshold:
         noise = {kind.name: kind for kind in (Gaussian, Laplace)}[record["noise"]["mechanism"]]
-        return cls(record["least"], record["keys"], noise.read(record["noise"]), record["pair"])
+        least, keys = record["least"], record["keys"]
+        if not all(type(number) is int and number > 0 for number in (least, keys)):
+            raise ValueError("a threshold or a number of keys is not a whole number above zero")
+        return cls(least, keys, noise.read(record["noise"]), record["pair"])
 
     @property
     def delta(self) -> Fraction:
