@@ -357,3 +357,83 @@ def test_what_is_remembered_tells_true_from_one() -> None:
             for query in queries:
                 plan = db.explain(f"SELECT {query} FROM t GROUP BY ALL").plan
                 assert isinstance(plan, Plan) and not plan.unknowns
+
+
+@pytest.mark.parametrize(("kind", "end"), [("INTEGER", 0), ("DECIMAL(8,0)", 5), ("DECIMAL(9,2)", 5), ("DOUBLE", 3)])
+def test_a_range_that_is_one_value(kind: str, end: int) -> None:
+    """Its grid has a step all the same, and no value is above the first."""
+    with duckdb.connect() as own:
+        own.execute(f"CREATE TABLE t AS SELECT i % 9 AS person, CAST(i AS {kind}) AS x FROM range(40) r(i)")
+        columns = {"x": {"between": [end, end]}}
+        policy = {
+            "dataset": {"id": "t"},
+            "budget": {"epsilon": 9.0, "delta": 1e-6},
+            "defaults": {"epsilon": 1.0, "max_rows_contributed": 3},
+            "tables": {"t": {"person": "person", "columns": columns}},
+        }
+        with dpsql.connect(own, policy=policy, ledger=":memory:") as db:
+            plan = db.explain("SELECT sum(x), avg(x) FROM t").plan
+            assert isinstance(plan, Plan) and same(natively(own, plan), by_sql(own, plan), True)
+
+
+def plan_of(own: duckdb.DuckDBPyConnection, tables: dict[str, Any], query: str, rows: int, groups: int) -> Plan:
+    policy = {
+        "dataset": {"id": "t"},
+        "budget": {"epsilon": 9.0, "delta": 1e-6},
+        "defaults": {"epsilon": 1.0, "max_rows_contributed": rows, "max_groups_contributed": groups},
+        "tables": tables,
+    }
+    with dpsql.connect(own, policy=policy, ledger=":memory:") as db:
+        plan = db.explain(query).plan
+    assert isinstance(plan, Plan) and plan.limits is not None
+    return plan
+
+
+@pytest.mark.parametrize("groups", [1, 5, 40])  # of which the last two have their persons counted first
+def test_many_keys_and_persons_with_large_numbers(groups: int) -> None:
+    """Some rows of a person are kept and others are not, as keys above 2^14 and persons above 2^24 are put into parts at once."""
+    with duckdb.connect() as own:
+        own.execute(
+            "CREATE TABLE t AS SELECT CASE WHEN i % 11 = 0 THEN 16777200 + i % 40 ELSE i % 900 END AS person, "
+            "CASE WHEN i % 2 = 0 THEN i % 7 ELSE i % 17001 END AS k, i % 101 AS x FROM range(60000) r(i)"
+        )
+        tables = {"t": {"person": "person", "columns": {"x": {"between": [0, 100]}}}}
+        for query in (
+            "SELECT k, count(*), sum(x) FROM t GROUP BY k",
+            "SELECT k, count(*) FROM t WHERE x > 5 GROUP BY k",
+        ):
+            plan = plan_of(own, tables, query, 10, groups)
+            assert plan.limits is not None and bool(plan.limits.persons) == (groups > 1)
+            assert same(natively(own, plan), by_sql(own, plan), False)
+
+
+def test_references_are_followed_step_by_step() -> None:
+    """Through NULLs, references that find nothing, and ones that find several rows of several persons."""
+    with duckdb.connect() as own:
+        own.execute("CREATE TABLE people AS SELECT * FROM (VALUES (1::BIGINT), (2), (3), (3), (NULL)) t(id)")
+        own.execute(
+            "CREATE TABLE trips AS SELECT CASE WHEN i % 7 > 0 THEN i % 50 END AS trip, i % 6 AS who FROM range(200) r(i)"
+        )
+        own.execute(
+            "CREATE TABLE stops AS SELECT CASE WHEN i % 5 > 0 THEN i % 60 END AS trip, i % 3 AS k FROM range(5000) r(i)"
+        )
+        tables = {
+            "people": {"person": "id"},
+            "trips": {"person": {"column": "who", "references": "people.id"}},
+            "stops": {"person": {"column": "trip", "references": "trips.trip"}, "columns": {"k": {"in": [0, 1, 2]}}},
+        }
+        tables["people"]["key"], tables["trips"]["key"] = ["id"], ["trip"]
+        plan = plan_of(own, tables, "SELECT k, count(*) FROM stops GROUP BY k", 100, 3)
+        assert plan.limits is not None and len(plan.limits.owners) == 2 and plan.limits.persons
+        assert same(natively(own, plan), by_sql(own, plan), True)
+
+
+def test_rows_that_were_not_counted_are_refused() -> None:
+    """The stream of persons is of the same snapshot; if it were not, nobody could say who has few rows."""
+    keys, rows = pa.table({"k": [1]}), pa.table({"person": [1, 2, 2], "k": [1, 1, 1]})
+    public = limits(private=False, names=("n0",))
+    for persons in ([1, 2], [1]):
+        with pytest.raises(ValueError, match="could not be read"):
+            limit_and_add_noise(
+                rows, None, Keys(keys), public, "laplace", [2.0**-200], None, None, pa.table({"person": persons})
+            )

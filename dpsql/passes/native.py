@@ -411,7 +411,7 @@ def as_stored(split: Split, relation: Relation) -> Relation:
 def clipped_again(axis: Axis) -> bool:
     """Whether values out of range end where the scan would have put them. Exact ones must not be shifted before that."""
     facts = axis.value.facts
-    ranged = facts.declared and facts.range == (axis.low, axis.high)
+    ranged = facts.declared and axis.span > 0 and facts.range == (axis.low, axis.high)  # a grid has a step at the least
     shifted = facts.type == DOUBLE or not axis.low or short(axis)
     return isinstance(axis.value, Column) and axis.degree > 0 and ranged and shifted
 

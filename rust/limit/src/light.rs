@@ -70,7 +70,7 @@ impl Counts {
     }
 }
 
-/// A set of persons: a bit for each.
+/// A set of persons: a bit for each. Whoever was not seen at all is not in it, so it is asked only about rows whose persons were.
 pub struct Heavy(Vec<u64>);
 
 impl Heavy {

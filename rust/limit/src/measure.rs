@@ -107,6 +107,7 @@ impl<'a> Measures<'a> {
                 whole.checked_mul(u128::from(axis.grid).checked_pow(axis.degree)?)
             });
             if block.coarse == 0
+                || block.axes.iter().any(|axis| axis.degree > 0 && axis.grid == 0)
                 || whole.is_none_or(|whole| whole.div_ceil(block.coarse) > 1 << MOST)
             {
                 return Err(Error::Columns); // sums that words hold would not be of so many rows

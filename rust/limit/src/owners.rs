@@ -115,7 +115,13 @@ impl Owners {
         if *first == NOBODY {
             *first = person;
         } else if *first != person {
-            self.more.entry(number as usize).or_default().push(person);
+            let others = self.more.entry(number as usize).or_default();
+            if others.len() == others.capacity() {
+                others.sort_unstable(); // the same pair may come again and again
+                others.dedup();
+                others.reserve(others.len() + 1);
+            }
+            others.push(person);
         }
     }
 
