@@ -20,7 +20,7 @@ def release(plan: Plan, run: Callable[[str], Stream]) -> Noisy:
 
     Needs:   `run`, which gives the results of `plan.exact`. Of `plan.inner` one row for each key, integer columns in the order
              of `plan.noise`, and private keys before them; of `plan.limits` each row's person (or what leads to her,
-             and where it leads), keys and values, sums of persons whom nothing limits, and all public keys. A durable charge
+             and where it leads), keys and values, the persons of these rows or of more, sums of persons whom nothing limits, and all public keys. A durable charge
     Gives:   the totals with noise of the plan's mechanisms and scales in every cell, and of private keys only the rows
              whose noisy number of persons reaches the threshold; the exact table is gone
     Proof:   one native call reads the stream, limits what persons add where SQL has not done it, draws each cell's noise on

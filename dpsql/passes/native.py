@@ -66,8 +66,8 @@ def natively(split: Split, max_rows: int, max_groups: int, in_groups: int, norm:
     Gives:   what `limit_and_add_noise` needs to find the rows of `inner`, number for number
     Proof:   `rows` is the step of that name with values still to be clipped, which is one comparison, and with rows of nobody,
              which are left out there; or it has what leads to a person, and `owners` says where, for the same join
-             (`referring`). `persons` is the same relation without keys and values, or has rows more: whoever has few rows there has few.
-             Private keys are ranked by the engine's own hashes, so that both forms rank
+             (`referring`). `persons` is the same relation in the same snapshot, without keys and values, or has rows more: whoever
+             has few rows there has few. Private keys are ranked by the engine's own hashes, so that both forms rank
              alike: `rows` has them, or they are of whole numbers, for which they are known. Rows with other keys than the declared
              ones are left out there (`as_stored`). The other steps are the same integer arithmetic on the same numbers
              (rust/limit). Which form runs depends on the text and on the schema alone
@@ -217,7 +217,7 @@ def whole(table: Table, link: Reference, target: Table) -> bool:
 
 
 def reference(through: tuple[Table, Reference], link: tuple[Table, Reference]) -> exp.Select:
-    """What is referred to in a table that is itself no person's, and what it refers to in turn."""
+    """Of a table on the way to the person: what it is referred to by, and what it refers to in turn."""
     table = through[0]
     words = (link[1].referenced[0], through[1].columns[0])
     cells = [
