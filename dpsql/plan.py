@@ -330,6 +330,7 @@ class Limits:
     in_groups: int
     blocks: tuple[Block, ...]
     names: tuple[str, ...]  # of the columns of integers
+    enough: int | None = None  # so many persons of a private key are counted at the most; None: all
 
 
 @dataclass(frozen=True)

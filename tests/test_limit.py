@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import itertools
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -405,6 +407,30 @@ def test_many_keys_and_persons_with_large_numbers(groups: int) -> None:
             plan = plan_of(own, tables, query, 10, groups)
             assert plan.limits is not None and bool(plan.limits.persons) == (groups > 1)
             assert same(natively(own, plan), by_sql(own, plan), False)
+
+
+@pytest.mark.parametrize("groups", [3, 40])  # of which the second has its persons counted first
+@pytest.mark.parametrize("enough", [2, 50, 1000, 10**25, None])
+def test_no_more_persons_are_counted_than_are_enough(groups: int, enough: int | None) -> None:
+    """Some keys have many more persons than that, some few, some stand there again and again for the same ones."""
+    with duckdb.connect() as own:
+        own.execute(
+            "CREATE TABLE t AS SELECT CASE WHEN i % 13 = 0 THEN i % 4 ELSE hash(i) % 30000 END AS person, "
+            "CASE WHEN i % 13 = 0 THEN 700 + i % 5 ELSE floor(pow(400, hash(i, 1) / 18446744073709551616))::INTEGER END AS k "
+            "FROM range(500000) r(i)"
+        )
+        plan = plan_of(own, {"t": {"person": "person"}}, "SELECT k, count(*) FROM t GROUP BY k", 60, groups)
+        assert plan.limits is not None and bool(plan.limits.persons) == (groups > 3)
+        assert plan.threshold is not None and plan.limits.enough == plan.threshold.enough
+        reference = partial(plan.reference.func, enough)  # type: ignore[attr-defined]
+        plan = replace(plan, reference=reference, limits=replace(plan.limits, enough=enough))
+        found = natively(own, plan)
+        assert same(found, by_sql(own, plan), False)
+        assert (max(persons for _, persons, _ in found) == enough) == ((enough or 10**25) < 10**25)
+        counted = plan_of(
+            own, {"t": {"person": "person"}}, "SELECT k, count(DISTINCT person) FROM t GROUP BY k", 60, 40
+        )
+        assert counted.limits is not None and counted.limits.enough is None  # here they are shown
 
 
 def test_references_are_followed_step_by_step() -> None:

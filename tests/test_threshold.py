@@ -32,6 +32,7 @@ def test_claim(kind: type[Gaussian] | type[Laplace], scale: float, keys: int, de
     assert truth <= made.delta * (1 + Fraction(1, 10**9)) and made.delta <= Fraction(delta)
     assert float(made.delta) == pytest.approx(truth, rel=1e-6)
     assert made.least == 2 or Threshold(made.least - 1, keys, made.noise).delta > Fraction(delta)
+    assert tail(made.noise, made.enough - made.least + 2) < 1e-9  # that noise takes so many below it
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,12 @@ class Threshold:
         return cls(least, keys, noise.read(record["noise"]), record["pair"])
 
     @property
+    def enough(self) -> int:
+        """From so many persons on a key is shown in any case, but for a chance below 1e-9. So where they are only compared with
+        `least`, min(persons, enough) may be noised instead: one person moves that by no more, key by key, as min is 1-Lipschitz."""
+        return self.least + math.ceil(self.noise.scale * (6 if isinstance(self.noise, Gaussian) else 21))
+
+    @property
     def delta(self) -> Fraction:
         """What it costs, rounded up."""
         return self.delta_for(1)

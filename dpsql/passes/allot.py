@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 from dpsql.accountant import CURRENCIES, SLACK, Currency, mu_of
 from dpsql.catalog import Catalog, Table, fold, path_to_person
@@ -36,7 +38,8 @@ def allot(
     Proof:   the blocks are one vector. Laplace: losses sensitivity_i / scale_i add up, and each scale is at least
              k * sensitivity_i / epsilon. Gaussian: (sensitivity_i / scale_i)^2 add up to at most mu^2, and mu is the
              largest with delta(mu, epsilon) <= delta. The number of persons of private keys is one more block, with a
-             share of its own (all of it if there is no other); the threshold takes its part of delta. Where neighbours replace a person instead, the two
+             share of its own (all of it if there is no other); the threshold takes its part of delta. Where these numbers
+             are not shown they are counted up to `Threshold.enough`, by which one person moves them no more. Where neighbours replace a person instead, the two
              vectors are `swap` times as far apart as one is long, and so is each sensitivity; the threshold and the ladder
              stay (`Threshold`, `Ladder`). The charge is computed from what is sampled. Limits that are not declared are
              released before, from a part of their own; that choice and the noise compose adaptively, and the charge is
@@ -69,9 +72,8 @@ def allot(
         ladder = Ladder.calibrate(whole * SHARE_OF_LADDERS / len(limited.unknowns), "epsilon" if pure else "mu^2")
         rest = (whole - ladder.loss * len(limited.unknowns)) * (1 - Fraction(SLACK))
     loss = Fraction(mu_of(rest, part * noise_delta)) ** 2 if pure and kind is Gaussian else rest
-    share = Fraction(0)
+    share, shown = Fraction(0), any(Linear({"persons": Fraction(1)}) == form for form in split.estimates.values())
     if private:  # the persons count as one block more where they are shown, and alone where nothing else is
-        shown = any(Linear({"persons": Fraction(1)}) == estimate for estimate in split.estimates.values())
         even = Fraction(1, len(sensitivities) + 1)
         share = max(SHARE_OF_KEYS[unit], even if shown or not sensitivities else Fraction(0))
     mechanisms: tuple[Mechanism, ...] = kind.calibrate(sensitivities, loss * (1 - share))
@@ -79,6 +81,7 @@ def allot(
     if private:
         (persons,) = kind.calibrate([apart * root_of(limited.max_groups, limited.norm)], loss * share)
         threshold = Threshold.calibrate(bounded(persons), limited.max_groups, key_delta)
+    enough = threshold.enough if threshold and not shown else None
     for mechanism in mechanisms:
         bounded(mechanism)
     drawn = (*mechanisms, *([threshold] if threshold else []))
@@ -101,7 +104,7 @@ def allot(
         else []
     )
     return Plan(
-        limited.reference,
+        partial(limited.reference, enough),
         frozenset(table.path for start in top for table in reached(start, catalog)),
         split.keys,
         split.summands,
@@ -120,7 +123,7 @@ def allot(
         ladder,
         climbed.query.sql("duckdb", comments=False, copy=False) if climbed.query is not None else "",
         sampled,
-        limits=limited.limits,
+        limits=limited.limits and replace(limited.limits, enough=enough),
         covered=covered,
     )
 

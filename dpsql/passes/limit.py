@@ -50,12 +50,12 @@ class Limited:
     notes: tuple[str, ...]
     limits: Limits | None
 
-    def inner(self) -> exp.Select:
-        """The SQL form."""
-        return query(self.split, self.max_rows, self.max_groups, self.in_groups, self.norm)
+    def inner(self, enough: int | None = None) -> exp.Select:
+        """The SQL form; of private keys no more than `enough` persons are counted."""
+        return query(self.split, self.max_rows, self.max_groups, self.in_groups, self.norm, enough)
 
-    def reference(self) -> str:
-        return self.inner().sql("duckdb", comments=False, copy=False)
+    def reference(self, enough: int | None) -> str:
+        return self.inner(enough).sql("duckdb", comments=False, copy=False)
 
 
 def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
@@ -138,7 +138,9 @@ def declared_limit(split: Split, catalog: Catalog) -> int | None:
     return max(known) if len(known) == len(found) else None
 
 
-def query(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: int) -> exp.Select:
+def query(
+    split: Split, max_rows: int, max_groups: int, in_groups: int, norm: int, enough: int | None = None
+) -> exp.Select:
     """rows -> grid -> pairs (person and key) -> ranked -> kept -> norms -> guesses -> roots -> limited -> totals by key."""
     keys = [name(column[0]) for column in split.keys.columns]
     columns = [c for i, s in enumerate(split.summands) for c in s.columns(i)]
@@ -165,7 +167,8 @@ def query(split: Split, max_rows: int, max_groups: int, in_groups: int, norm: in
             query = exp.select(*(huge(total_of(name(c))).as_(c, quoted=True) for c in columns)).from_(source)
         case PrivateKeys():
             persons = huge(exp.Count(this=name("person")))
-            query = exp.select(*keys, persons.as_("persons", quoted=True))
+            counted = persons if enough is None else exp.Least(this=persons, expressions=[number(enough)])
+            query = exp.select(*keys, counted.as_("persons", quoted=True))
             query = query.select(*(huge(total_of(name(c))).as_(c, quoted=True) for c in columns))
             query = query.from_(source).group_by(*keys)
             if claimed:  # a key that nobody has kept is none

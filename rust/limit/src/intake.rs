@@ -7,12 +7,13 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, new_empty_arr
 
 use crate::codes::Codes;
 use crate::light::{self, Counts, Heavy, Light};
+use crate::lists::{Lists, Noting, Seen};
 use crate::measure::{Kept, Measures};
 use crate::owners::{Owners, Whose, known};
 use crate::parts::{Inbox, Outgoing, Rows, Scratch};
 use crate::persons::Persons;
 use crate::rank::Noted;
-use crate::shelves::{Clerk, SETS, Shelves, Sorter};
+use crate::shelves::{Clerk, KEYS, SETS, Shelves, Sorter, unkept};
 use crate::{Error, Hashed, Kind, Limits, SLICE, cores, in_threads, lock, numbers};
 
 type Batch = Result<RecordBatch, Error>;
@@ -180,43 +181,48 @@ impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
         })
     }
 
+    /// How many keys have lists of persons.
+    fn listed(&self) -> usize {
+        self.keys.count().min(KEYS as usize - 1)
+    }
+
     /// Adds rows of persons of whom it is known that nothing limits them as they come. Of these only the pairs of persons and
     /// keys are kept, if persons are counted.
     fn add_up(&self, counted: &Counted) -> Result<(u64, Vec<u128>), Error> {
-        let shelves = Shelves::<u32>::new();
+        let lists = Lists::new(self.limits.enough);
         let done = in_threads(self.batches.threads, || {
             let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
             let mut light = Light::new(self.limits, self.measures);
-            let mut sorter = light.counts_persons().then(|| Sorter::new(0));
+            let mut noting = light.counts_persons().then(Noting::new);
             let (mut slots, mut rows) = (Vec::new(), 0);
             self.each(&counted.whose, |found| {
                 rows += found.persons.len();
                 let mut left = counted.heavy.slots(&found.persons, &found.keys, &mut slots);
-                if let Some(sorter) = &mut sorter {
-                    left.extend(sorter.take(&found.persons, &mut slots, &[], &shelves));
-                    if shelves.full() {
-                        shelves.thin();
-                    }
+                if let Some(noting) = &mut noting {
+                    left.extend(unkept(&found.persons, &mut slots));
+                    noting.note(&found.persons, &slots, self.listed(), &lists);
                 }
                 light.add(&slots, |i| &found.words[i][..], self.keys.count());
                 outgoing.take(&found.select(&left), self.inbox, &mut scratch)
             })?;
-            if let Some(sorter) = sorter {
-                sorter.finish(&shelves);
+            if let Some(mut noting) = noting {
+                noting.finish(&lists);
             }
             Ok((outgoing.finish(self.inbox, &mut scratch), light, rows))
         })?;
         if done.iter().map(|one| one.2).sum::<usize>() > counted.rows {
             return Err(Error::Stream); // there were fewer when their persons were counted
         }
-        let left = Mutex::new(0..SETS);
+        let left = Mutex::new(0..self.listed());
         let persons = in_threads(self.batches.threads, || {
             let mut light = Light::new(self.limits, self.measures);
+            let (mut counts, mut seen) = (vec![0; self.listed()], Seen::new());
             while light.counts_persons() {
                 let next = lock(&left).next();
-                let Some(set) = next else { break };
-                light.add_persons(&shelves.count(set, self.keys.count()));
+                let Some(key) = next else { break };
+                counts[key] = lists.count(key, &mut seen);
             }
+            light.add_persons(&counts);
             Ok(light)
         })?;
         let last = done.iter().map(|one| one.0).max().unwrap_or(0);

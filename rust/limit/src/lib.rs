@@ -7,8 +7,8 @@
 //!    of nobody are left out. Persons and keys get numbers (`persons`, `owners`, `codes`), and what a row adds to each column is
 //!    words (`measure`).
 //! 2. Whoever has so few rows that no limit can matter is done with: her rows are added to the totals of their keys as they are
-//!    (`light`). Who that is, is known beforehand if the persons of all rows came in a stream of their own (`intake::Counted`); else
-//!    all rows are kept until it is (`shelves`).
+//!    (`light`). Who that is, is known beforehand if the persons of all rows came in a stream of their own (`intake::Counted`); then
+//!    only their pairs with private keys are noted (`lists`). Else all rows are kept until it is (`shelves`).
 //! 3. The others' rows become records of words: person, key and how many rows it stands for, and what these add. They are put
 //!    into parts by their person. A part that has grown is merged to one record for each person and key (`parts`).
 //! 4. Part by part, each person's pairs are limited and added to the totals of their keys (`person`).
@@ -18,7 +18,7 @@
 //! Memory: a row that is kept has 4 bytes, 8 more for a hash and 4 or 8 more for each column that is not COUNT(*), or for the two
 //! of a SUM or AVG. At most a gigabyte of rows is kept; if there are more, all go through parts. Of rows that were counted
 //! beforehand only pairs of a person and a private key are kept, 4 bytes each, and those that stand there again are dropped
-//! whenever they are twice as many as the last time, and more than a gigabyte. A record has 8 bytes, and 8 more for each of these words. A part is merged
+//! whenever a key has twice as many as the last time (`lists`). A record has 8 bytes, and 8 more for each of these words. A part is merged
 //! when it has four times as many records as it had pairs the last time (twice from 24 bytes
 //! on), or four megabytes. So there are at most 32 bytes for each pair of a person and a key in a count, 64 with a hash or
 //! in a sum; one more record for each 255 rows of a pair; and a gigabyte and a quarter are always allowed. Persons and
@@ -32,6 +32,7 @@
 mod codes;
 mod intake;
 mod light;
+mod lists;
 mod measure;
 mod owners;
 mod parts;
@@ -60,7 +61,7 @@ use person::Totals;
 use rank::Ranks;
 
 /// Rows that are worked on at a time: what they need stays near the processor.
-const SLICE: usize = 1 << 12;
+const SLICE: usize = 1 << 11;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -111,6 +112,8 @@ pub struct Limits {
     pub max_rows: u128,
     pub max_groups: usize,
     pub in_groups: u128,
+    /// Of private keys: more persons than these are not told apart, and not counted. None if it matters how many there are.
+    pub enough: Option<u128>,
     pub blocks: Vec<Block>,
     /// Of the columns of sums; for private keys the number of persons comes first.
     pub names: Vec<String>,
@@ -262,6 +265,11 @@ fn run<const W: usize>(
     }
     if let Some(batch) = sums {
         add(found, limits, &others, &batch.columns()[limits.keys..])?;
+    }
+    if let (true, Some(enough)) = (limits.private, limits.enough) {
+        let enough = i128::try_from(enough).map_err(|_| Error::Size)?;
+        let persons = found.iter_mut().step_by(person::width(limits));
+        persons.for_each(|persons| *persons = enough.min(*persons));
     }
     let shown = if limits.private { count } else { shown };
     table(limits, &columns, &key_fields, shown, found)

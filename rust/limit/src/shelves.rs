@@ -15,7 +15,7 @@ use crate::{Error, SLICE, lock};
 const KEPT: usize = 1 << 30;
 pub const SETS: usize = 1 << 6;
 /// Keys with larger slots are not kept here: a person's number in her set and the slot of a key are one word.
-const KEYS: u32 = 1 << 14;
+pub const KEYS: u32 = 1 << 14;
 const CHUNK: usize = 1 << 13;
 
 struct Chunk<T> {
@@ -42,19 +42,18 @@ fn slot_of(head: u32) -> u32 {
 pub struct Shelves<T> {
     sets: Vec<Mutex<Vec<Chunk<T>>>>,
     bytes: AtomicUsize,
-    most: AtomicUsize, // of these
-    last: AtomicU32,   // no person has a number above this
+    last: AtomicU32, // no person has a number above this
 }
 
 impl<T: Kept> Shelves<T> {
     pub fn new() -> Self {
         let sets = (0..SETS).map(|_| Mutex::default()).collect();
-        Self { sets, bytes: 0.into(), most: KEPT.into(), last: 0.into() }
+        Self { sets, bytes: 0.into(), last: 0.into() }
     }
 
     /// Whether there is no room for more.
     pub fn full(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) > self.most.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed) > KEPT
     }
 
     fn put(&self, set: usize, chunk: Chunk<T>) {
@@ -62,32 +61,25 @@ impl<T: Kept> Shelves<T> {
         self.bytes.fetch_add(chunk.heads.len() * size, Ordering::Relaxed);
         lock(&self.sets[set]).push(chunk);
     }
+}
 
-    /// Leaves of rows that have no words only those that differ, and makes room for as many more.
-    pub fn thin(&self) {
-        for set in 0..SETS {
-            let chunks = std::mem::take(&mut *lock(&self.sets[set]));
-            let mut heads: Vec<u32> = chunks.into_iter().flat_map(|chunk| chunk.heads).collect();
-            self.bytes.fetch_sub(heads.len() * size_of::<u32>(), Ordering::Relaxed);
-            heads.sort_unstable();
-            heads.dedup();
-            heads.shrink_to_fit();
-            self.put(set, Chunk { heads, words: Vec::new() });
-        }
-        self.most.fetch_max(2 * self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
+fn all(numbers: &[u32]) -> u32 {
+    numbers.iter().fold(0, |all, number| all | number)
+}
 
-    /// For each key how many persons of a set have it.
-    pub fn count(&self, set: usize, keys: usize) -> Vec<u64> {
-        let chunks = std::mem::take(&mut *lock(&self.sets[set]));
-        let rows = chunks.iter().map(|chunk| chunk.heads.len()).sum();
-        let persons = self.last.load(Ordering::Relaxed) as usize / SETS + 1;
-        let mut pairs = Pairs::new(true, persons, keys, rows);
-        for chunk in chunks {
-            pairs.note(chunk.heads.iter().map(|head| (*head, true)));
+/// Rows with slots that cannot be kept, which have none then: all with some keys, or of some persons.
+/// To limit these alone is right for whoever has few rows in all, since then nothing of hers is limited anywhere.
+pub fn unkept(persons: &[u32], slots: &mut [u32]) -> Vec<usize> {
+    let mut left = Vec::new();
+    if all(persons) >= COUNTED || all(slots) >= KEYS {
+        for (i, (slot, person)) in slots.iter_mut().zip(persons).enumerate() {
+            if *slot > 0 && (*person >= COUNTED || *slot >= KEYS) {
+                left.push(i);
+                *slot = 0;
+            }
         }
-        pairs.count()
     }
+    left
 }
 
 /// What one thread has not yet put there.
@@ -103,8 +95,7 @@ impl<T: Kept> Sorter<T> {
         Self { open, heads: Vec::new(), order: Vec::new() }
     }
 
-    /// Takes rows that have slots, and gives those that cannot be kept, which have none then: all with some keys, or of some persons.
-    /// To limit these alone is right for whoever has few rows in all, since then nothing of hers is limited anywhere.
+    /// Takes rows that have slots, and gives those that cannot be kept.
     pub fn take(
         &mut self,
         persons: &[u32],
@@ -112,17 +103,8 @@ impl<T: Kept> Sorter<T> {
         words: &[Vec<u64>],
         shelves: &Shelves<T>,
     ) -> Vec<usize> {
-        let all = |numbers: &[u32]| numbers.iter().fold(0, |all, number| all | number);
-        let (last, mut left) = (all(persons), Vec::new());
-        if last >= COUNTED || all(slots) >= KEYS {
-            for (i, (slot, person)) in slots.iter_mut().zip(persons).enumerate() {
-                if *slot > 0 && (*person >= COUNTED || *slot >= KEYS) {
-                    left.push(i);
-                    *slot = 0;
-                }
-            }
-        }
-        shelves.last.fetch_or(last.min(COUNTED - 1), Ordering::Relaxed);
+        let left = unkept(persons, slots);
+        shelves.last.fetch_or(all(persons).min(COUNTED - 1), Ordering::Relaxed);
         self.sort(persons, slots, words, shelves);
         left
     }

@@ -14,6 +14,7 @@ pub struct Limits {
     max_rows: u128,
     max_groups: usize,
     in_groups: u128,
+    enough: Option<u128>,
     blocks: Vec<Block>,
     names: Vec<String>,
 }
@@ -46,6 +47,7 @@ impl Limits {
             max_rows: self.max_rows,
             max_groups: self.max_groups,
             in_groups: self.in_groups,
+            enough: self.enough,
             blocks: self.blocks.into_iter().map(Block::checked).collect::<Result<_, _>>()?,
             names: self.names,
         })
