@@ -82,7 +82,7 @@ def test_proof_prints() -> None:
 def test_trusted_base_is_small() -> None:
     """An afternoon's reading: about 4,400 lines of Python; and the table of functions for another.
 
-    The native form of the limit pass is 3,000 lines more, half of it for types and memory; the SQL form says what it must give.
+    The native form of the limit pass is 3,150 lines more, half of it for types and memory; the SQL form says what it must give.
     What is not limited (single, native, prepare: 550 lines) is new work for whoever reads the proof; test_single and test_prepare
     compare it with what would be limited.
 
@@ -102,7 +102,7 @@ def test_trusted_base_is_small() -> None:
         len(path.read_text().split("#[cfg(test)]\nmod tests")[0].splitlines())
         for path in (ROOT / "rust" / "limit").rglob("*.rs")
     )
-    assert python < 4_480 and table < 2_740 and rust < 2_650 and limits < 3_120
+    assert python < 4_470 and table < 2_740 and rust < 2_650 and limits < 3_180
 
 
 def test_readme_commands() -> None:

@@ -109,16 +109,14 @@ def own_steps(summand: Summand) -> bool:
     return bool(stored and axis.span and (whole or short(axis)) and (axis.low / axis.step).denominator == 1)
 
 
-def digits(axis: Axis) -> bool:
-    """Whether the digits of a decimal are made a BIGINT: ten to the scale times it has no more than 18, so that nothing overflows."""
+def as_digits(axis: Axis) -> exp.Expr | None:
+    """A short decimal less `low`, whose digits are the steps from there: as the engine stores it, so that nothing is computed but the
+    difference, which has one digit more at the most. None of other values."""
     type_ = axis.value.facts.type
-    return short(axis) and type_.width + type_.scale <= 18 and (axis.low / axis.step).denominator == 1
-
-
-def row_type(axis: Axis) -> Type:
-    """What `row_value` is."""
-    exact = whole_value(axis)
-    return exact.facts.type if exact is not None else BIGINT if digits(axis) else DOUBLE
+    if not short(axis) or (axis.low / axis.step).denominator > 1 or abs(axis.low / axis.step) >= 10**type_.width:
+        return None
+    low = algebra.literal(axis.low, type_)
+    return exp.Paren(this=exp.Sub(this=total(axis.value), expression=low)) if axis.low else total(axis.value)
 
 
 def row_value(axis: Axis) -> exp.Expr:
@@ -129,10 +127,6 @@ def row_value(axis: Axis) -> exp.Expr:
     if not axis.degree:
         return value
     facts = axis.value.facts
-    if digits(axis):
-        whole = to_type(times(value, 10**facts.type.scale), "BIGINT")
-        low = int(axis.low / axis.step)
-        return exp.Paren(this=exp.Sub(this=whole, expression=number(low))) if low else whole
     if axis.low and short(axis):
         steps = exp.Round(
             this=exp.Mul(this=cast(value, facts.type, DOUBLE), expression=algebra.literal(1 / axis.step, DOUBLE))
@@ -155,7 +149,8 @@ def grid_value(axis: Axis, column: str, type_: Type) -> exp.Expr:
     x = name(column)
     if not axis.degree:
         return x
-    made = row_type(axis)
+    exact = whole_value(axis)
+    made = exact.facts.type if exact is not None else DOUBLE
     arms: list[tuple[exp.Expr, exp.Expr]] = [
         (exp.Between(this=x, low=number(0), high=number(axis.grid)), cast(x.copy(), made, type_)),
         *([(exp.Anonymous(this="isnan", expressions=[x.copy()]), exp.Null())] if made == DOUBLE else []),

@@ -13,6 +13,7 @@ from dpsql.algebra import Call, Column, Expr, identifier, name, total
 from dpsql.catalog import CODE, DOUBLE, PERSON, VARCHAR, Reference, Table, fold, quoted
 from dpsql.functions import to_type
 from dpsql.passes.measure import (
+    as_digits,
     grids,
     hash_of,
     huge,
@@ -289,7 +290,7 @@ def streamed(split: Split, relation: Relation) -> exp.Select:
     """Each row's person, keys, the hash that ranks private ones if it is needed, and values."""
     blocks = list(enumerate(split.summands))
     cells = (
-        (row_value(axis) if axis.degree else present(total(axis.value))).as_(x, quoted=True)
+        ((as_digits(axis) or row_value(axis)) if axis.degree else present(total(axis.value))).as_(x, quoted=True)
         for i, s in blocks
         for x, axis in zip(inputs(i), s.axes, strict=False)
     )

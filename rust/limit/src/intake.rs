@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, new_empty_array};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 
 use crate::codes::Codes;
 use crate::light::{self, Counts, Heavy, Light};
@@ -19,21 +19,20 @@ use crate::{Error, Hashed, Kind, Limits, SLICE, cores, in_threads, lock, numbers
 type Batch = Result<RecordBatch, Error>;
 
 /// A stream whose batches threads take in turn.
-struct Batches<R> {
+pub struct Batches<R> {
     left: Mutex<(Option<Batch>, Option<R>)>, // the first one, and the others
-    some: ArrayRef,                          // of what says whose the first rows are
-    threads: usize,
+    pub some: RecordBatch,                   // the first rows
+    pub threads: usize,
 }
 
 impl<R: RecordBatchReader + Send> Batches<R> {
-    fn new(mut rows: R) -> Self {
-        let kind = rows.schema().field(0).data_type().clone();
+    pub fn new(mut rows: R) -> Self {
         let first = rows.next().map(|batch| batch.map_err(|_| Error::Stream));
         let some = match &first {
-            Some(Ok(batch)) => batch.column(0).slice(0, SLICE.min(batch.num_rows())),
-            _ => new_empty_array(&kind),
+            Some(Ok(batch)) => batch.slice(0, SLICE.min(batch.num_rows())),
+            _ => RecordBatch::new_empty(rows.schema()),
         };
-        let threads = if some.len() < SLICE { 1 } else { cores() };
+        let threads = if some.num_rows() < SLICE { 1 } else { cores() };
         Self { left: Mutex::new((first, Some(rows))), some, threads }
     }
 
@@ -47,12 +46,16 @@ impl<R: RecordBatchReader + Send> Batches<R> {
         next
     }
 
-    /// Calls `act` with the rows that are someone's, few at a time: what they need stays near the processor.
-    fn each(&self, mut act: impl FnMut(&RecordBatch) -> Result<(), Error>) -> Result<(), Error> {
+    /// Calls `act` with the rows that have no NULL in their first columns, few at a time: what they need stays near the processor.
+    pub fn each(
+        &self,
+        columns: usize,
+        mut act: impl FnMut(&RecordBatch) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         while let Some(batch) = self.next() {
             let batch = batch?;
             for start in (0..batch.num_rows()).step_by(SLICE) {
-                act(&known(batch.slice(start, SLICE.min(batch.num_rows() - start)), 1)?)?;
+                act(&known(batch.slice(start, SLICE.min(batch.num_rows() - start)), columns)?)?;
             }
         }
         Ok(())
@@ -80,10 +83,10 @@ impl Counted {
             return Err(Error::Columns); // how many rows are few depends on how many keys there are
         }
         let batches = Batches::new(persons);
-        let whose = whose(owners, &batches.some);
+        let whose = whose(owners, batches.some.column(0));
         let found = in_threads(batches.threads, || {
             let (mut counts, mut rows) = (Counts::default(), 0);
-            batches.each(|slice| {
+            batches.each(1, |slice| {
                 whose.each(slice.column(0), |persons, _| {
                     counts.add(&persons);
                     rows += persons.len();
@@ -108,7 +111,8 @@ impl Counted {
     }
 }
 
-fn whose(owners: Option<Owners>, some: &ArrayRef) -> Whose {
+/// Who the rows are of, if they are like these.
+pub fn whose(owners: Option<Owners>, some: &ArrayRef) -> Whose {
     owners.map_or_else(|| Whose::Own(Persons::like(some)), Whose::Through)
 }
 
@@ -144,7 +148,7 @@ pub fn take_in<const W: usize>(
         let found = intake.add_up(&counted)?;
         (counted.whose, found)
     } else {
-        let whose = whose(owners, &intake.batches.some);
+        let whose = whose(owners, intake.batches.some.column(0));
         let narrow = measures.narrow();
         let found = if narrow { intake.keep::<u32>(&whose) } else { intake.keep::<u64>(&whose) };
         (whose, found?)
@@ -168,7 +172,7 @@ impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
         whose: &Whose,
         mut take: impl FnMut(Rows) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.batches.each(|slice| {
+        self.batches.each(1, |slice| {
             let (before, mut after) = slice.columns().split_at(1 + self.limits.keys);
             let keys = numbers(self.limits, self.keys, &before[1..], slice.num_rows())?;
             if self.limits.hashed == Hashed::Keys {

@@ -2,8 +2,8 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    ArrowPrimitiveType, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type,
-    UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, Decimal128Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, new_empty_array};
 use arrow_schema::{DataType, FieldRef};
@@ -196,7 +196,7 @@ impl<'a> Measures<'a> {
     }
 }
 
-/// The values of an axis, doubles or whole numbers: NULL and NaN are missing, all others are clipped.
+/// The values of an axis, doubles or whole numbers (the digits of decimals): NULL and NaN are missing, all others are clipped.
 fn on_grid(axis: Axis, column: &ArrayRef) -> Result<Vec<u64>, Error> {
     if axis.degree == 0 {
         let there = column.as_boolean_opt().filter(|there| there.null_count() == 0);
@@ -218,6 +218,7 @@ fn on_grid(axis: Axis, column: &ArrayRef) -> Result<Vec<u64>, Error> {
         DataType::UInt16 => wholes::<UInt16Type>(column, axis.grid),
         DataType::UInt32 => wholes::<UInt32Type>(column, axis.grid),
         DataType::UInt64 => wholes::<UInt64Type>(column, axis.grid),
+        DataType::Decimal128(..) => wholes::<Decimal128Type>(column, axis.grid),
         _ => return Err(Error::Type),
     };
     if let Some(nulls) = column.nulls() {

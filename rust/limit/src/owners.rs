@@ -1,15 +1,19 @@
 //! Persons who are found through references: rows name something, and of that it is known whose it is.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchReader, UInt64Array, new_empty_array,
+};
 use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 use arrow_select::filter::filter_record_batch;
 
 use crate::codes::{Codes, UNKNOWN, integers, of_integers};
+use crate::intake::{Batches, whose};
 use crate::persons::Persons;
-use crate::{Error, SLICE};
+use crate::{Error, SLICE, in_threads, lock};
 
 const NOBODY: u32 = u32::MAX;
 /// Up to so many times as many numbers as there are references have a place in a list.
@@ -48,7 +52,7 @@ impl Whose {
 /// Who owns what is referred to.
 pub struct Owners {
     codes: Option<Codes>, // None: references are whole numbers that are not large, and their own numbers
-    first: Vec<u32>,      // the owner of each
+    first: Vec<u32>, // one more than the owner of each, and 0 where there is none: such memory costs nothing before it is used
     more: HashMap<usize, Vec<u32>>, // the other owners of those that have several
     persons: Persons,
     kind: DataType, // of persons
@@ -59,70 +63,59 @@ impl Owners {
     /// there several times, and where one side is NULL there is none.
     ///
     /// # Errors
-    /// If references are no whole numbers.
-    pub fn new(pairs: Vec<RecordBatch>, through: Option<Self>) -> Result<Self, Error> {
-        let pairs =
-            pairs.into_iter().map(|batch| known(batch, 2)).collect::<Result<Vec<_>, _>>()?;
-        let words = pairs.iter().map(|batch| integers(batch.column(0)).ok_or(Error::Type));
-        let words = words.collect::<Result<Vec<_>, _>>()?;
-        let count: usize = words.iter().map(Vec::len).sum();
-        let last = words.iter().flatten().copied().max().unwrap_or(0);
-        let last = usize::try_from(last).ok().filter(|last| *last < DENSE * count + (1 << 20));
-        let last = last.filter(|last| *last < UNKNOWN as usize);
-        let some = pairs.iter().max_by_key(|batch| batch.num_rows()).ok_or(Error::Columns)?;
-        let mut made = Self {
-            codes: last.is_none().then(Codes::default),
-            first: vec![NOBODY; last.map_or(count, |last| last + 1)],
-            more: HashMap::new(),
-            persons: Persons::like(some.column(1)),
-            kind: some.column(1).data_type().clone(),
-        };
-        for (batch, words) in pairs.iter().zip(words) {
-            let numbers = match &made.codes {
-                Some(codes) => codes.of(&batch.columns()[..1], batch.num_rows())?,
-                None => words.into_iter().map(near).collect(),
-            };
-            let Some(through) = &through else {
-                let persons = made.persons.of(batch.column(1))?;
-                for (number, person) in numbers.into_iter().zip(persons) {
-                    made.enter(number, person);
-                }
-                continue;
-            };
-            through.each(batch.column(1), |persons, rows| {
-                for (i, person) in persons.into_iter().enumerate() {
-                    made.enter(numbers[rows.map_or(i, |rows| rows[i])], person);
-                }
-                Ok(())
+    /// If references are no whole numbers, or if they cannot be read.
+    pub fn new(pairs: impl RecordBatchReader + Send, through: Option<Self>) -> Result<Self, Error> {
+        let schema = pairs.schema();
+        let [key, owner] = schema.fields().as_ref() else { return Err(Error::Columns) };
+        integers(&new_empty_array(key.data_type())).ok_or(Error::Type)?;
+        let batches = Batches::new(pairs);
+        let whose = whose(through, batches.some.column(1));
+        whose.each(&new_empty_array(owner.data_type()), |_, _| Ok(()))?; // no row decides whether it can be
+        let found = in_threads(batches.threads, || {
+            let mut found = Vec::new();
+            batches.each(2, |slice| {
+                let mut references = integers(slice.column(0)).ok_or(Error::Type)?;
+                whose.each(slice.column(1), |persons, rows| {
+                    let words = match rows {
+                        None => std::mem::take(&mut references),
+                        Some(rows) => rows.iter().map(|row| references[*row]).collect(),
+                    };
+                    found.push((words, persons));
+                    Ok(())
+                })
             })?;
+            Ok(found)
+        })?;
+        let mut found: Vec<(Vec<u64>, Vec<u32>)> = found.into_iter().flatten().collect();
+        let count: usize = found.iter().map(|one| one.0.len()).sum();
+        let last = found.iter().flat_map(|one| &one.0).copied().max().unwrap_or(0);
+        let dense = last < (DENSE * count + (1 << 20)).min(UNKNOWN as usize) as u64;
+        let codes = (!dense).then(Codes::default);
+        if let Some(codes) = &codes {
+            for (words, _) in &mut found {
+                let column: ArrayRef = Arc::new(UInt64Array::from(std::mem::take(words)));
+                let numbers = codes.of(&[column], 0)?;
+                *words = numbers.into_iter().map(u64::from).collect();
+            }
         }
-        for others in made.more.values_mut() {
-            others.sort_unstable();
-            others.dedup();
-        }
-        if let Some(Self { persons, kind, .. }) = through {
-            (made.persons, made.kind) = (persons, kind);
-        }
-        Ok(made)
+        let size = codes.as_ref().map_or(last + 1, |codes| codes.count() as u64);
+        let mut first = vec![0; usize::try_from(size).map_err(|_| Error::Size)?];
+        let each = first.len().div_ceil(batches.threads).max(1);
+        let left = Mutex::new(first.chunks_mut(each).enumerate());
+        let more = in_threads(batches.threads, || {
+            let next = lock(&left).next();
+            Ok(next.map(|(i, first)| enter(first, i * each, &found)))
+        })?;
+        let (persons, kind) = match whose {
+            Whose::Own(persons) => (persons, owner.data_type().clone()),
+            Whose::Through(Self { persons, kind, .. }) => (persons, kind),
+        };
+        let more = more.into_iter().flatten().flatten().collect();
+        Ok(Self { codes, first, more, persons, kind })
     }
 
     pub fn kind(&self) -> &DataType {
         &self.kind
-    }
-
-    fn enter(&mut self, number: u32, person: u32) {
-        let first = &mut self.first[number as usize];
-        if *first == NOBODY {
-            *first = person;
-        } else if *first != person {
-            let others = self.more.entry(number as usize).or_default();
-            if others.len() == others.capacity() {
-                others.sort_unstable(); // the same pair may come again and again
-                others.dedup();
-                others.reserve(others.len() + 1);
-            }
-            others.push(person);
-        }
     }
 
     fn each(
@@ -130,7 +123,9 @@ impl Owners {
         references: &ArrayRef,
         mut take: impl FnMut(Vec<u32>, Option<&[usize]>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let owner = |number: u32| self.first.get(number as usize).copied().unwrap_or(NOBODY);
+        let owner = |number: u32| {
+            self.first.get(number as usize).copied().unwrap_or(0).wrapping_sub(1) // which is NOBODY
+        };
         let numbers = || match &self.codes {
             Some(codes) => codes.known(std::slice::from_ref(references), references.len()),
             None => of_integers(references, near).ok_or(Error::Type),
@@ -157,6 +152,37 @@ impl Owners {
         }
         take(persons, Some(&rows))
     }
+}
+
+/// Enters the owners of what has numbers from `start` on, and gives those that are not the first.
+fn enter(
+    first: &mut [u32],
+    start: usize,
+    pairs: &[(Vec<u64>, Vec<u32>)],
+) -> HashMap<usize, Vec<u32>> {
+    let (mut more, from) = (HashMap::<usize, Vec<u32>>::new(), start as u64);
+    let range = from..from + first.len() as u64;
+    for (words, owners) in pairs {
+        for (word, owner) in words.iter().zip(owners).filter(|(word, _)| range.contains(word)) {
+            let place = usize::try_from(word - from).expect("it is in this list");
+            if first[place] == 0 {
+                first[place] = owner + 1;
+            } else if first[place] != owner + 1 {
+                let others = more.entry(start + place).or_default();
+                if others.len() == others.capacity() {
+                    others.sort_unstable(); // the same pair may come again and again
+                    others.dedup();
+                    others.reserve(others.len() + 1);
+                }
+                others.push(*owner);
+            }
+        }
+    }
+    for others in more.values_mut() {
+        others.sort_unstable();
+        others.dedup();
+    }
+    more
 }
 
 /// The rows that have no NULL in their first columns: those that are someone's.

@@ -119,7 +119,7 @@ fn limit_and_add_noise(
     for pairs in owners.iter().flatten() {
         let reader = reader_of(pairs)?;
         let before = found.take();
-        let made = py.detach(|| Ok::<_, Failure>(Owners::new(batches(reader)?, before)?))?;
+        let made = py.detach(|| Owners::new(reader, before)).map_err(Failure::Limit)?;
         found = Some(made);
     }
     let persons = persons.map(reader_of).transpose()?;
