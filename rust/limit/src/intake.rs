@@ -193,11 +193,11 @@ impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
     /// Adds rows of persons of whom it is known that nothing limits them as they come. Of these only the pairs of persons and
     /// keys are kept, if persons are counted.
     fn add_up(&self, counted: &Counted) -> Result<(u64, Vec<u128>), Error> {
-        let lists = Lists::new(self.limits.enough);
+        let lists = Lists::new(self.limits);
         let done = in_threads(self.batches.threads, || {
             let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
             let mut light = Light::new(self.limits, self.measures);
-            let mut noting = light.counts_persons().then(Noting::new);
+            let mut noting = self.limits.private.then(Noting::new);
             let (mut slots, mut rows) = (Vec::new(), 0);
             self.each(&counted.whose, |found| {
                 rows += found.persons.len();
@@ -217,21 +217,26 @@ impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
         if done.iter().map(|one| one.2).sum::<usize>() > counted.rows {
             return Err(Error::Stream); // there were fewer when their persons were counted
         }
+        let last = done.iter().map(|one| one.0).max().unwrap_or(0);
+        let persons = if self.limits.private { self.persons(&lists)? } else { Vec::new() };
+        let light = done.into_iter().map(|one| one.1).chain(persons);
+        Ok((last, Light::totals(light)))
+    }
+
+    /// Those who are listed.
+    fn persons(&self, lists: &Lists) -> Result<Vec<Light>, Error> {
         let left = Mutex::new(0..self.listed());
-        let persons = in_threads(self.batches.threads, || {
-            let mut light = Light::new(self.limits, self.measures);
+        in_threads(self.batches.threads, || {
             let (mut counts, mut seen) = (vec![0; self.listed()], Seen::new());
-            while light.counts_persons() {
+            loop {
                 let next = lock(&left).next();
                 let Some(key) = next else { break };
                 counts[key] = lists.count(key, &mut seen);
             }
+            let mut light = Light::new(self.limits, self.measures);
             light.add_persons(&counts);
             Ok(light)
-        })?;
-        let last = done.iter().map(|one| one.0).max().unwrap_or(0);
-        let light = done.into_iter().map(|one| one.1).chain(persons);
-        Ok((last, Light::totals(light)))
+        })
     }
 
     /// Keeps all rows until their persons are counted.

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::shelves::KEYS;
-use crate::{SLICE, lock};
+use crate::{Limits, SLICE, lock};
 
 /// Persons who are put into a list at once, and up to how many nobody looks whether they differ.
 const OPEN: usize = 1 << 6;
@@ -27,12 +27,14 @@ pub struct Lists {
 }
 
 impl Lists {
-    pub fn new(enough: Option<u128>) -> Self {
-        let enough = enough.and_then(|enough| usize::try_from(enough).ok()).unwrap_or(usize::MAX);
+    /// For private keys; of others nobody asks how many persons have them.
+    pub fn new(limits: &Limits) -> Self {
+        let enough = limits.enough.and_then(|enough| usize::try_from(enough).ok());
+        let keys = if limits.private { KEYS as usize } else { 0 };
         Self {
-            enough,
-            slots: (0..KEYS as usize).map(|_| Mutex::default()).collect(),
-            done: (0..KEYS as usize).map(|slot| AtomicBool::new(slot == 0)).collect(),
+            enough: enough.unwrap_or(usize::MAX),
+            slots: (0..keys).map(|_| Mutex::default()).collect(),
+            done: (0..keys).map(|slot| AtomicBool::new(slot == 0)).collect(),
         }
     }
 
