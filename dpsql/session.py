@@ -202,7 +202,7 @@ class Session:
         self._may("ask")
         plan = self._plan(query, epsilon, delta, parameters, weights, limits)
         mark = fingerprint(plan, query_id) if query_id is not None else ""
-        if query_id is not None and (known := self._answered(plan, query, query_id, mark)):
+        if query_id is not None and (known := self._answered(plan, query, query_id, mark)) is not None:
             return known
         with self._backend.snapshot() as snapshot:
             if snapshot.texts(self._schemas) != self._texts:

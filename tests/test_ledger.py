@@ -528,6 +528,11 @@ def test_a_query_with_an_id_is_charged_once(path: Path) -> None:
             for query, values, epsilon in ((COUNT, None, 1.0), (GROUPED, None, 11.0)):
                 with pytest.raises(dpsql.Refused, match="query_differs"):
                     db.sql(query, values, epsilon=epsilon, query_id="q")
+            hidden = (
+                "SELECT spend, count(*) FROM visits WHERE person < 3 GROUP BY spend"  # of too few persons to be shown
+            )
+            for _ in range(2):  # no rows are an answer too
+                assert db.sql(hidden, epsilon=1.0, query_id="none").fetchall() == []
             older = "SELECT count(*) FROM visits WHERE age > ?"
             db.sql(older, [30], epsilon=1.0, query_id="p")
             with pytest.raises(dpsql.Refused, match="query_differs"):

@@ -454,6 +454,43 @@ def test_references_are_followed_step_by_step() -> None:
         assert same(natively(own, plan), by_sql(own, plan), True)
 
 
+@pytest.mark.parametrize("kind", ["BIGINT", "TINYINT", "UBIGINT"])
+@pytest.mark.parametrize("end", ["min", "max", "-1", "0"])
+def test_what_is_referred_to_may_have_any_number(kind: str, end: str) -> None:
+    """Also the ends of its type: of someone who has no row otherwise, and of whom nobody must hear that she is there."""
+    with duckdb.connect() as own:
+        signed, bits = kind[0] != "U", 8 if kind == "TINYINT" else 64
+        low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+        far = {"min": low, "max": high, "-1": -1 if signed else high, "0": 0}[end]
+        own.execute(f"CREATE TABLE people AS SELECT i AS id, i::{kind} AS account FROM range(1, 100) r(i)")
+        own.execute(f"CREATE TABLE orders AS SELECT (i % 110)::{kind} AS account FROM range(5000) r(i)")
+        own.execute(f"INSERT INTO people VALUES (1000, '{far}'::{kind}), (1001, '{far}'::{kind})")
+        own.execute(f"INSERT INTO orders SELECT '{far}'::{kind} FROM range(20)")
+        owner = {"column": "account", "references": "people.account"}
+        tables = {"people": {"person": "id", "key": ["account"]}, "orders": {"person": owner}}
+        plan = plan_of(own, tables, "SELECT count(*) FROM orders", 30, 1)
+        assert plan.limits is not None and len(plan.limits.owners) == 1
+        assert same(natively(own, plan), by_sql(own, plan), True)
+        own.execute("DELETE FROM orders")
+        assert natively(own, plan) == by_sql(own, plan)
+
+
+def test_many_owners_are_found_by_many_rows() -> None:
+    """Each of 300 trips leads to the same 2,000 persons: 600,000 pairs, of which 2,000 differ."""
+    with duckdb.connect() as own:
+        own.execute("CREATE TABLE people AS SELECT i AS id, 7::BIGINT AS a FROM range(2000) r(i)")
+        own.execute("CREATE TABLE trips AS SELECT 7::BIGINT AS a, 1 + i // 299 AS b FROM range(300) r(i)")
+        own.execute("CREATE TABLE stops AS SELECT 1 + i % 3 AS b FROM range(10) r(i)")
+        tables = {
+            "people": {"person": "id", "key": ["a"]},
+            "trips": {"person": {"column": "a", "references": "people.a"}, "key": ["b"]},
+            "stops": {"person": {"column": "b", "references": "trips.b"}},
+        }
+        plan = plan_of(own, tables, "SELECT count(*) FROM stops", 30, 1)
+        assert plan.limits is not None and len(plan.limits.owners) == 2
+        assert same(natively(own, plan), by_sql(own, plan), True)
+
+
 def test_rows_that_were_not_counted_are_refused() -> None:
     """The stream of persons is of the same snapshot; if it were not, nobody could say who has few rows."""
     keys, rows = pa.table({"k": [1]}), pa.table({"person": [1, 2, 2], "k": [1, 1, 1]})

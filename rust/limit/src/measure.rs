@@ -218,7 +218,11 @@ fn on_grid(axis: Axis, column: &ArrayRef) -> Result<Vec<u64>, Error> {
         DataType::UInt16 => wholes::<UInt16Type>(column, axis.grid),
         DataType::UInt32 => wholes::<UInt32Type>(column, axis.grid),
         DataType::UInt64 => wholes::<UInt64Type>(column, axis.grid),
-        DataType::Decimal128(..) => wholes::<Decimal128Type>(column, axis.grid),
+        DataType::Decimal128(..) => {
+            let (end, grid) = (i128::from(axis.grid), axis.grid);
+            let clip = |x: i128| u64::try_from(x.clamp(0, end)).unwrap_or(grid);
+            clipped::<Decimal128Type>(column, clip)
+        }
         _ => return Err(Error::Type),
     };
     if let Some(nulls) = column.nulls() {

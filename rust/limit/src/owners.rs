@@ -74,19 +74,13 @@ impl Owners {
         let found = in_threads(batches.threads, || {
             let mut found = Vec::new();
             batches.each(2, |slice| {
-                let mut references = integers(slice.column(0)).ok_or(Error::Type)?;
-                whose.each(slice.column(1), |persons, rows| {
-                    let words = match rows {
-                        None => std::mem::take(&mut references),
-                        Some(rows) => rows.iter().map(|row| references[*row]).collect(),
-                    };
-                    found.push((words, persons));
-                    Ok(())
-                })
+                let references = integers(slice.column(0)).ok_or(Error::Type)?;
+                found.push((references, slice.column(1).clone()));
+                Ok(())
             })?;
             Ok(found)
         })?;
-        let mut found: Vec<(Vec<u64>, Vec<u32>)> = found.into_iter().flatten().collect();
+        let mut found: Vec<_> = found.into_iter().flatten().collect();
         let count: usize = found.iter().map(|one| one.0.len()).sum();
         let last = found.iter().flat_map(|one| &one.0).copied().max().unwrap_or(0);
         let dense = last < (DENSE * count + (1 << 20)).min(UNKNOWN as usize) as u64;
@@ -98,13 +92,16 @@ impl Owners {
                 *words = numbers.into_iter().map(u64::from).collect();
             }
         }
-        let size = codes.as_ref().map_or(last + 1, |codes| codes.count() as u64);
-        let mut first = vec![0; usize::try_from(size).map_err(|_| Error::Size)?];
+        let size = match &codes {
+            Some(codes) => codes.count(),
+            None => usize::try_from(last).map_err(|_| Error::Size)? + 1,
+        };
+        let mut first = vec![0; size];
         let each = first.len().div_ceil(batches.threads).max(1);
         let left = Mutex::new(first.chunks_mut(each).enumerate());
         let more = in_threads(batches.threads, || {
             let next = lock(&left).next();
-            Ok(next.map(|(i, first)| enter(first, i * each, &found)))
+            next.map(|(i, first)| enter(first, i * each, &found, &whose)).transpose()
         })?;
         let (persons, kind) = match whose {
             Whose::Own(persons) => (persons, owner.data_type().clone()),
@@ -154,35 +151,47 @@ impl Owners {
     }
 }
 
-/// Enters the owners of what has numbers from `start` on, and gives those that are not the first.
+/// Enters the owners of what has numbers from `start` on, and gives those that are not the first. As they are found: if several rows
+/// refer to what has several owners, these are far more pairs than differ.
 fn enter(
     first: &mut [u32],
     start: usize,
-    pairs: &[(Vec<u64>, Vec<u32>)],
-) -> HashMap<usize, Vec<u32>> {
+    pairs: &[(Vec<u64>, ArrayRef)],
+    whose: &Whose,
+) -> Result<HashMap<usize, Vec<u32>>, Error> {
     let (mut more, from) = (HashMap::<usize, Vec<u32>>::new(), start as u64);
     let range = from..from + first.len() as u64;
     for (words, owners) in pairs {
-        for (word, owner) in words.iter().zip(owners).filter(|(word, _)| range.contains(word)) {
-            let place = usize::try_from(word - from).expect("it is in this list");
-            if first[place] == 0 {
-                first[place] = owner + 1;
-            } else if first[place] != owner + 1 {
-                let others = more.entry(start + place).or_default();
-                if others.len() == others.capacity() {
-                    others.sort_unstable(); // the same pair may come again and again
-                    others.dedup();
-                    others.reserve(others.len() + 1);
-                }
-                others.push(*owner);
-            }
+        if !words.iter().any(|word| range.contains(word)) {
+            continue;
         }
+        whose.each(owners, |persons, rows| {
+            for (i, person) in persons.into_iter().enumerate() {
+                let word = words[rows.map_or(i, |rows| rows[i])];
+                if !range.contains(&word) {
+                    continue;
+                }
+                let place = usize::try_from(word - from).map_err(|_| Error::Size)?;
+                if first[place] == 0 {
+                    first[place] = person + 1;
+                } else if first[place] != person + 1 {
+                    let others = more.entry(start + place).or_default();
+                    if others.len() == others.capacity() {
+                        others.sort_unstable(); // the same pair may come again and again
+                        others.dedup();
+                        others.reserve(others.len() + 1);
+                    }
+                    others.push(person);
+                }
+            }
+            Ok(())
+        })?;
     }
     for others in more.values_mut() {
         others.sort_unstable();
         others.dedup();
     }
-    more
+    Ok(more)
 }
 
 /// The rows that have no NULL in their first columns: those that are someone's.
