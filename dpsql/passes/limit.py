@@ -167,7 +167,9 @@ def query(
             query = exp.select(*(huge(total_of(name(c))).as_(c, quoted=True) for c in columns)).from_(source)
         case PrivateKeys():
             persons = huge(exp.Count(this=name("person")))
-            counted = persons if enough is None else exp.Least(this=persons, expressions=[number(enough)])
+            counted: exp.Expr = persons
+            if enough is not None:
+                counted = exp.Anonymous(this="least", expressions=[persons, number(enough)])
             query = exp.select(*keys, counted.as_("persons", quoted=True))
             query = query.select(*(huge(total_of(name(c))).as_(c, quoted=True) for c in columns))
             query = query.from_(source).group_by(*keys)
