@@ -37,14 +37,15 @@ from dpsql.errors import BudgetExhausted, Error, Refused
 from dpsql.mechanisms import Sampled, cost, read, write
 from dpsql.plan import Plan, Program
 
-APPLICATION, VERSION = 0x64707371, 2  # "dpsq"
+APPLICATION, VERSION = 0x64707371, 3  # "dpsq"
+STATES = ("opened", "raised", "reserved", "settled", "failed", "reset", "verified", "recovered")
 
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {VERSION};
 CREATE TABLE entry (
     number INTEGER PRIMARY KEY,
-    state TEXT NOT NULL CHECK (state IN ('opened', 'raised', 'reserved', 'settled')),
+    state TEXT NOT NULL CHECK (state IN {STATES}),
     run TEXT NOT NULL,                 -- identifies one run; its two rows share it
     query TEXT NOT NULL,               -- the id that the caller gave it, or nothing
     at TEXT NOT NULL,                  -- for people; nothing is computed from it
