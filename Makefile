@@ -25,7 +25,7 @@ lint: $(VENV)/.built
 
 # Statistical and soak tests that take longer than a coffee.
 long: $(VENV)/.built
-	$(BIN)/pytest -m long
+	$(BIN)/pytest -n 2 --dist worksteal -m long
 
 $(VENV)/.tools: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("dpsql needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Row = tuple[Any, ...]
+BARS = "± is the noise at 95 %; clipping is not in it"
+SHOWN = 40  # rows, unless told otherwise
 
 
 class Released(Protocol):
@@ -129,23 +131,43 @@ class Answer:
         """What was released, as text: kept by the ledger for queries that have an id."""
         return self._released.stored()
 
-    def show(self) -> None:
-        """Print the rows with their error bars."""
+    def show(self, rows: int | None = SHOWN) -> None:
+        """Print so many rows with their error bars, and the notes under them; None for all rows."""
         import rich
 
-        rich.print(self.table())
+        rich.print(self.table(rows))
 
-    def table(self) -> Any:
-        """The rows with their error bars, for a terminal."""
+    def table(self, rows: int | None = SHOWN) -> Any:
+        """The rows with their error bars, for a terminal; of more than `rows` the first and the last."""
+        from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(caption=self._caption(), caption_justify="left")
-        for index, name in enumerate(self.columns):
-            table.add_column(Text(name), justify="right" if Type(self.types[index]).numeric else "left")
-        for cells in self.cells():
+        table = Table()
+        for name, type_ in zip(self.columns, self.types, strict=True):
+            table.add_column(Text(name), justify="right" if Type(type_).numeric else "left")
+        for cells in self._shown(rows):
             table.add_row(*(Text(cell) for cell in cells))
-        return table
+        return Group(table, *(Text(line) for line in self.remarks(rows)))
+
+    def _shown(self, rows: int | None) -> list[list[str]]:
+        """The cells of so many rows, with a row of dots where some are left out."""
+        cells = self.cells()
+        if rows is None or len(cells) <= rows:
+            return cells
+        first, last = parts(rows)
+        return [*cells[:first], ["·"] * len(self.columns), *cells[len(cells) - last :]]
+
+    def remarks(self, rows: int | None = None) -> list[str]:
+        """What stands under the table: rows that are left out, what ± is, the loss, and the notes, each once."""
+        lines = []
+        if rows is not None and len(self) > rows:
+            lines.append(f"{len(self) - sum(parts(rows)):,} of {len(self):,} rows are left out")
+        if self.plan is not None:
+            bars = any(error is not None for row in self.errors for error in row)
+            delta = f", delta {self.loss.delta:.3g}" if self.loss.delta else ""
+            lines += [BARS] * bars + [f"epsilon {self.loss.epsilon:.4g}{delta}"]
+        return list(dict.fromkeys([*lines, *(f"note: {note}" for note in self.notes)]))
 
     def cells(self) -> list[list[str]]:
         """The rows as text, with the error bars beside the numbers."""
@@ -154,21 +176,25 @@ class Answer:
             for row, bars in zip(self._all(), self.errors, strict=True)
         ]
 
-    def _caption(self) -> str:
-        if self.plan is None:
-            return ""
-        delta = f", delta {self.loss.delta:.3g}" if self.loss.delta else ""
-        return f"± 95 %; epsilon {self.loss.epsilon:.4g}{delta}"
-
     def _repr_html_(self) -> str:
         from html import escape
 
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        body = "".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in self.cells())
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody><caption>{escape(self._caption())}</caption></table>"
+        body = "".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in self._shown(SHOWN))
+        under = "".join(f"<div>{escape(line)}</div>" for line in self.remarks(SHOWN))
+        return f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{under}</div>"
 
     def __repr__(self) -> str:
         return f"<dpsql.Answer {len(self)} rows of {', '.join(self.columns)}; epsilon {self.loss.epsilon:.4g}>"
+
+
+def parts(rows: int) -> tuple[int, int]:
+    """Of so many rows that are shown: how many of the first ones, and how many of the last.
+
+    >>> parts(40), parts(3), parts(0)
+    ((20, 20), (2, 1), (0, 0))
+    """
+    return max(rows, 0) - max(rows, 0) // 2, max(rows, 0) // 2
 
 
 def cell(value: Any, error: float | None) -> str:

@@ -10,8 +10,9 @@ import datetime
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from fractions import Fraction
 from functools import cache, cached_property
 from pathlib import Path
@@ -82,6 +83,7 @@ def read_interval(text: str) -> Interval | None:
     return Interval(**sums)
 
 
+HOUR = Interval(microseconds=3_600_000_000)
 Value = bool | int | Fraction | float | str | datetime.date | datetime.datetime | Interval | None
 Kind = Literal[
     "BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP", "INTERVAL", "LIST", "NULL", "OTHER"
@@ -234,7 +236,11 @@ class Table:
     person: str | Reference | None  # None: public
     key: tuple[str, ...] = ()
     max_rows_contributed: int | None = None
-    unique: frozenset[str] = frozenset()  # folded names of columns in which the engine lets no value stand twice
+    # Sets of columns, by folded name, on which no two rows agree: the engine enforces it, or the owner has verified it.
+    unique: frozenset[frozenset[str]] = frozenset()
+    # The same of data that was looked at as it was loaded. It decides whether a reference may be followed, and shapes no plan.
+    checked: frozenset[frozenset[str]] = frozenset()
+    shared: bool = False  # rows that reach several persons are a copy for each
     prepared: bool = False  # it has the columns PERSON, CODE and ROWS
 
     def column(self, name: str) -> Column | None:
@@ -256,6 +262,9 @@ class Defaults:
     max_epsilon: Fraction | None = None
     max_rows_contributed: int | None = None
     max_groups_contributed: int | None = None
+    max_seconds: Fraction = Fraction(60)  # of one statement; then it is ended, and stays charged
+    max_failures: int = 10  # statements that end without an answer, before others are refused
+    clock: Interval = HOUR  # what now() is rounded down to
 
 
 @dataclass(frozen=True)
@@ -265,6 +274,7 @@ class Analyst:
     epsilon: Fraction | None = None  # of the budget; None: all of it
     role: Literal["owner", "analyst", "viewer"] = "analyst"
     max_epsilon: Fraction | None = None  # of one query
+    max_failures: int | None = None  # of this analyst alone, so that one does not stop the others
 
 
 @dataclass(frozen=True)
@@ -296,7 +306,7 @@ class Schema:
     path: tuple[str, str, str]
     columns: tuple[tuple[str, str, bool, bool], ...]
     collated: bool = False  # some column may have a collation, which the engine's column list does not show
-    unique: tuple[str, ...] = ()  # columns in which the engine lets no value stand twice
+    unique: tuple[tuple[str, ...], ...] = ()  # columns on which the engine lets no two rows agree
     person: str = ""  # the type of PERSON in a table that `prepare` wrote
 
 
@@ -311,13 +321,32 @@ class Described:
     untyped: bool = False  # a CSV file, whose columns are all text
 
 
+def uncounted(table: Table, columns: frozenset[str]) -> int:
+    """Where nobody has counted, a public table may have so many rows with the same values."""
+    return 1 if any(key <= set(map(fold, columns)) for key in table.unique) else 1_000_000
+
+
 @dataclass(frozen=True)
 class Catalog:
     policy: Policy
     tables: Mapping[str, Table]  # by folded name
+    # How many rows of a public table have the same values of these columns, at the most.
+    repeats: Callable[[Table, frozenset[str]], int] = field(default=uncounted, compare=False)
+    place: str = ""  # of the file, for hints; nothing if it is not one
+    now: datetime.datetime | None = None  # the time of the statement, in UTC
 
     def table(self, name: str) -> Table | None:
         return self.tables.get(fold(name))
+
+    def knowing(self, found: Iterable[tuple[str, frozenset[str]]], how: Literal["unique", "checked"]) -> Catalog:
+        """The same with tables and columns of which it was found that no two rows agree on them."""
+        tables = dict(self.tables)
+        for word, columns in found:
+            key = frozenset(map(fold, columns))
+            if (table := tables.get(fold(word))) is not None and key <= table.columns.keys():
+                old = table.unique if how == "unique" else table.checked
+                tables[fold(word)] = replace(table, **{how: old | {key}})  # type: ignore[arg-type]
+        return replace(self, tables=tables)
 
     def limited(self, max_rows: int | None, max_groups: int | None) -> Catalog:
         """The same with the caller's limits in place of the policy's. They set what is kept and the noise, as the policy's do."""
@@ -346,13 +375,35 @@ def wrong(place: str, message: str, hint: str = "") -> Refused:
     return Refused("policy_invalid", f"policy, {place}: {message}", hint)
 
 
+# The settings that a policy may have, by the kind of table that they stand in.
+KNOWN = {
+    "top level": "dataset budget defaults analysts tables views",
+    "dataset": "id version",
+    "budget": "epsilon delta accounting neighbours",
+    "defaults": "epsilon delta max_epsilon max_rows_contributed max_groups_contributed max_seconds max_failures clock",
+    "analyst": "epsilon role max_epsilon max_failures",
+    "table": "person key columns public max_rows_contributed shared",
+    "person": "column columns references",
+    "column": "between in type",
+}
+
+
+def unknown(place: str, given: Mapping[str, Any], allowed: str) -> Iterator[Refused]:
+    """The settings that nobody knows here, each with the nearest name that somebody knows."""
+    for name in given:
+        if name not in allowed.split():
+            begun = [word for word in allowed.split() if word.startswith(str(name))]
+            near = begun or get_close_matches(str(name), allowed.split(), 1, 0.5)
+            known = f"Did you mean {near[0]}?" if near else f"Known here: {', '.join(allowed.split())}."
+            yield wrong(f"{place}.{name}" if place != "top level" else str(name), "unknown setting", known)
+
+
 def only(place: str, given: Any, allowed: str) -> Mapping[str, Any]:
     """A table of the policy with no key that we would ignore: the unknown is refused, never skipped."""
     if not isinstance(given, Mapping):
         raise wrong(place, "expected a table of settings")
-    for name in given:
-        if name not in allowed.split():
-            raise wrong(f"{place}.{name}", "unknown setting", f"Known here: {', '.join(allowed.split())}.")
+    for problem in unknown(place, given, allowed):
+        raise problem
     return given
 
 
@@ -394,29 +445,17 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
         raise Refused(
             "policy_unreadable", f"a {type(source).__name__} is no policy", "Pass a path of a TOML file, or a dict."
         )
-    if not isinstance(source, Mapping):
-        try:
-            source = tomllib.loads(Path(source).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise Refused(
-                "policy_unreadable",
-                f"cannot read the policy {str(source)!r}: {reason}",
-                "Pass policy=PATH of a TOML file, or a dict.",
-            ) from None
-        except (ValueError, RecursionError) as error:
-            raise Refused("policy_unreadable", f"the policy {str(source)!r} is not valid TOML: {error}") from None
-    top = only("top level", source, "dataset budget defaults analysts tables views")
+    top = only("top level", read_toml(source) if not isinstance(source, Mapping) else source, KNOWN["top level"])
     views = top.get("views") or {}
     if not isinstance(views, Mapping) or not all(isinstance(text, str) for text in views.values()):
         raise wrong("views", "must map names to queries", 'Write big = "SELECT * FROM orders WHERE price > 1000".')
-    dataset = only("dataset", top.get("dataset", {}), "id version")
+    dataset = only("dataset", top.get("dataset", {}), KNOWN["dataset"])
     for name in dataset:
         if not isinstance(dataset[name], str) or not dataset[name]:
             raise wrong(f"dataset.{name}", "expected a text")
     if "budget" not in top:
         raise wrong("budget", "is missing", "Add [budget] with epsilon = 10.0 and, for gdp, delta = 1e-6.")
-    raw = only("budget", top["budget"], "epsilon delta accounting neighbours")
+    raw = only("budget", top["budget"], KNOWN["budget"])
     if "epsilon" not in raw:
         raise wrong("budget.epsilon", "is missing")
     delta = number("budget.delta", raw.get("delta", 0), positive=False)
@@ -432,31 +471,58 @@ def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
         )
     epsilon = within("budget.epsilon", number("budget.epsilon", raw["epsilon"]), "1e-6", "1e21")
     budget = Budget(epsilon, delta, accounting, neighbours)
-    given = only(
-        "defaults", top.get("defaults", {}), "epsilon delta max_epsilon max_rows_contributed max_groups_contributed"
-    )
-    rows, groups = (
+    given = only("defaults", top.get("defaults", {}), KNOWN["defaults"])
+    rows, groups, failures = (
         whole(f"defaults.{name}", given[name]) if given.get(name) is not None else None
-        for name in ("max_rows_contributed", "max_groups_contributed")
+        for name in ("max_rows_contributed", "max_groups_contributed", "max_failures")
+    )
+    seconds = within(
+        "defaults.max_seconds",
+        number("defaults.max_seconds", given.get("max_seconds", Defaults.max_seconds)),
+        "0.001",
+        "1e6",
     )
     default, least, most = (
         within(f"defaults.{name}", number(f"defaults.{name}", given[name]), low, high) if name in given else None
         for name, low, high in (("epsilon", "1e-9", "1e21"), ("delta", "1e-30", "0.5"), ("max_epsilon", "1e-9", "1e21"))
     )
-    defaults = Defaults(default, least, most, rows, groups)
+    clock = read_clock(given.get("clock", "1 hour"))
+    defaults = Defaults(default, least, most, rows, groups, seconds, failures or Defaults.max_failures, clock)
     analysts = {
         name: read_analyst(f"analysts.{name}", share)
         for name, share in only_table("analysts", top.get("analysts", {})).items()
     }
     tables = {
-        name: only(f"tables.{name}", table, "person key columns public max_rows_contributed")
+        name: only(f"tables.{name}", table, KNOWN["table"])
         for name, table in only_table("tables", top.get("tables", {})).items()
     }
     return Policy(dataset.get("id"), dataset.get("version"), budget, defaults, analysts, tables, dict(views))
 
 
+def read_clock(given: Any) -> Interval:
+    """What the time of a statement is rounded down to."""
+    found = read_interval(given) if isinstance(given, str) else None
+    if found is None or found.months or not 1_000_000 <= found.length <= 366 * DAY:
+        raise wrong("defaults.clock", f"{given!r} is not a second to a year", 'Write clock = "1 hour" or "1 day".')
+    return found
+
+
+def read_toml(file: str | Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise Refused(
+            "policy_unreadable",
+            f"cannot read the policy {str(file)!r}: {reason}",
+            "Pass policy=PATH of a TOML file, or a dict.",
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise Refused("policy_unreadable", f"the policy {str(file)!r} is not valid TOML: {error}") from None
+
+
 def read_analyst(place: str, given: Any) -> Analyst:
-    given = only(place, given, "epsilon role max_epsilon")
+    given = only(place, given, KNOWN["analyst"])
     role = given.get("role", "analyst")
     if role not in ("owner", "analyst", "viewer"):
         raise wrong(f"{place}.role", f"{role!r} is not known", 'Use "owner", "analyst" or "viewer".')
@@ -468,7 +534,8 @@ def read_analyst(place: str, given: Any) -> Analyst:
         raise wrong(f"{place}.epsilon", "is missing")
     if role == "viewer" and share is not None:
         raise wrong(f"{place}.role", "a viewer has no part of the budget", "Leave epsilon out.")
-    return Analyst(share, role, most)
+    failures = whole(f"{place}.max_failures", given["max_failures"]) if "max_failures" in given else None
+    return Analyst(share, role, most, failures)
 
 
 def only_table(place: str, given: Any) -> Mapping[str, Any]:
@@ -480,7 +547,9 @@ def only_table(place: str, given: Any) -> Mapping[str, Any]:
 # --- policy and schema together -------------------------------------------------------------------------------------
 
 
-def build(policy: Policy, schemas: Mapping[str, Schema]) -> Catalog:
+def build(
+    policy: Policy, schemas: Mapping[str, Schema], repeats: Callable[[Table, frozenset[str]], int] = uncounted
+) -> Catalog:
     """Hold the policy against the engine's schema. `schemas` has an entry for each table of the policy that exists."""
     tables: dict[str, Table] = {}
     for name, declared in policy.tables.items():
@@ -497,7 +566,7 @@ def build(policy: Policy, schemas: Mapping[str, Schema]) -> Catalog:
         tables[fold(name)] = built
     for table in tables.values():
         list(path_to_person(table, tables))
-    return Catalog(policy, tables)
+    return Catalog(policy, tables, repeats)
 
 
 def build_table(name: str, declared: Mapping[str, Any], schema: Schema) -> Table:
@@ -544,6 +613,13 @@ def build_table(name: str, declared: Mapping[str, Any], schema: Schema) -> Table
             "must have either `person` or `public = true`",
             'Write person = "COLUMN" for the column that identifies the person.',
         )
+    shared = declared.get("shared", False)
+    if shared is not True and shared is not False:
+        raise wrong(f"{place}.shared", "expected true or false")
+    if shared and not isinstance(declared.get("person"), Mapping):
+        raise wrong(
+            f"{place}.shared", "only a row that finds its person by a reference can reach several", "Leave it out."
+        )
     limit = declared.get("max_rows_contributed")
     limit = whole(f"{place}.max_rows_contributed", limit) if limit is not None else None
     person: str | Reference | None = None
@@ -560,10 +636,10 @@ def build_table(name: str, declared: Mapping[str, Any], schema: Schema) -> Table
                     "Use a whole number, a text or a UUID.",
                 )
         case given:
-            only(f"{place}.person", given, "column columns references")
+            only(f"{place}.person", given, KNOWN["person"])
             person = reference(f"{place}.person", given, existing)
-    unique = frozenset(map(fold, schema.unique))
-    return Table(name, schema.path, columns, person, key, limit, unique, bool(schema.person))
+    unique = frozenset(frozenset(map(fold, key)) for key in schema.unique)
+    return Table(name, schema.path, columns, person, key, limit, unique, shared=shared, prepared=bool(schema.person))
 
 
 def reference(place: str, given: Mapping[str, Any], existing: Any) -> Reference:
@@ -604,21 +680,53 @@ def path_to_person(table: Table, tables: Mapping[str, Table]) -> Iterator[tuple[
             column, goal = table.columns[fold(own)], target.column(other)
             if goal is None:
                 raise Refused("column_missing", f"policy, {place}: table {target.name!r} has no column {other!r}")
-            # An implicit cast between the two could raise on some row, and persons must have one type everywhere.
-            if column.type != goal.type or column.type.kind in ("DOUBLE", "INTERVAL"):
+            # An implicit cast could raise on some row. Whole numbers are made the type that they reference; what it cannot
+            # hold references nothing (`relations.referring`). So persons have one type everywhere: that of the root's column.
+            whole_ = column.type.kind == goal.type.kind == "INTEGER"
+            if (column.type != goal.type and not whole_) or column.type.kind in ("DOUBLE", "INTERVAL"):
                 raise wrong(
                     place,
                     f"{own} is {column.type.sql} but {target.name}.{other} is {goal.type.sql}",
-                    "Both sides of a reference need one type, and neither a floating one nor INTERVAL.",
+                    "Both sides of a reference are whole numbers, or have one type that is neither floating nor INTERVAL.",
                 )
         yield table, link
         seen.add(fold(target.name))
         table = target
 
 
+def on_the_way(table: Table, tables: Mapping[str, Table]) -> Iterator[Table]:
+    """The tables whose references lead from a row to its person."""
+    return (step for step, _ in path_to_person(table, tables))
+
+
+def several(table: Table, tables: Mapping[str, Table]) -> tuple[Table, Reference] | None:
+    """The first reference on the way to the person by which a row may reach several persons; None if each reaches one at most.
+
+    Proof: by induction along the path. A row reaches the persons of the rows that it refers to. If the columns that it refers
+    to contain the person's own column, that person is their value. If no two rows agree on them, there is one such row, which
+    reaches one person. If they contain those by which that row refers to the next, all such rows refer to the same values.
+    A table that `prepare` wrote has one person in each row, which it has counted. Where the owner has declared `shared`, a row
+    that reaches several persons is a copy for each of them, and the promise says so.
+    Checked: test_shared
+    """
+    if table.prepared or table.shared or not isinstance(link := table.person, Reference):
+        return None
+    target, referenced = tables[fold(link.table)], frozenset(map(fold, link.referenced))
+    while not any(key <= referenced for key in target.unique | target.checked):
+        if isinstance(target.person, str) and fold(target.person) in referenced:
+            return None
+        if not isinstance(target.person, Reference) or not referenced.issuperset(map(fold, target.person.columns)):
+            return table, link
+        referenced = frozenset(
+            fold(other) for own, other in zip(target.person.columns, target.person.referenced, strict=True)
+        )
+        target = tables[fold(target.person.table)]
+    return several(target, tables)
+
+
 def declare(place: str, column: Column, limits: Any) -> Column:
     """A column with its declared range or domain, given in values of the column's own type."""
-    only(place, limits, "between in type")
+    only(place, limits, KNOWN["column"])
     if "type" in limits and (wanted := declared_type(f"{place}.type", limits["type"])) != column.type:
         raise wrong(f"{place}.type", f"{wanted.sql} is declared, but the column is {column.type.sql}", "Leave it out.")
     between: tuple[Any, Any] | None = None
@@ -683,6 +791,22 @@ def encodable(text: str) -> bool:
     return True
 
 
+def read_date(text: str, kind: Kind) -> datetime.date | datetime.datetime | None:
+    """An ISO date, or for a timestamp an ISO date with a time or without; None for anything else, and for a time zone.
+
+    >>> read_date("2020-01-31", "DATE"), read_date("2020-01-31T10:00", "TIMESTAMP"), read_date("20200131", "DATE")
+    (datetime.date(2020, 1, 31), datetime.datetime(2020, 1, 31, 10, 0), None)
+    """
+    time = r"([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?)?" if kind == "TIMESTAMP" else ""
+    if not re.fullmatch(rf"\d{{4}}-\d{{2}}-\d{{2}}{time}", text, re.ASCII):
+        return None
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:  # there is no 30th of February
+        return None
+    return found if kind == "TIMESTAMP" else found.date()
+
+
 def literal(place: str, type_: Type, value: Any) -> Value:
     """A declared value as a value of the column's type; refused where it is not one."""
     match type_.kind:
@@ -695,6 +819,8 @@ def literal(place: str, type_: Type, value: Any) -> Value:
             return value
         case "BOOLEAN" if isinstance(value, bool):
             return value
+        case "DATE" | "TIMESTAMP" if isinstance(value, str) and (read := read_date(value, type_.kind)) is not None:
+            return read
         case "DATE" if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
             return value
         case "TIMESTAMP" if isinstance(value, datetime.datetime) and value.tzinfo is None:

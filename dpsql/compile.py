@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from fractions import Fraction
 
 from sqlglot import exp
@@ -53,8 +54,8 @@ OF_ROWS = ("subquery_not_local", "not_grouped", "select_star", "no_aggregate")  
 PASSES = (parse, resolve, track, bound, split, limit, climb, allot)
 
 
-def query_of(view: str) -> exp.Query | None:
-    parsed = parse(view)
+def query_of(view: str, now: datetime | None) -> exp.Query | None:
+    parsed = parse(view, now)
     return parsed.tree if isinstance(parsed.tree, exp.Query) and not parsed.marks else None
 
 
@@ -65,10 +66,12 @@ def compile(
     delta: Fraction,
     parameters: object = None,
     shares: tuple[Fraction, ...] | None = None,
+    now: datetime | None = None,
 ) -> Plan | Program:
-    """The plan of a statement; `shares` are the parts of the budget that its releases get, if it has several."""
+    """The plan of a statement; `shares` are the parts of the budget that its releases get; `now` is what its clocks say."""
     try:
-        parsed = parse(text)
+        catalog = replace(catalog, now=now)
+        parsed = parse(text, now)
         try:
             plan = release(replace(parsed, tree=spread(parsed)), catalog, epsilon, delta, parameters)
         except Refused as error:
@@ -77,7 +80,7 @@ def compile(
             if shares is not None and len(shares) != 1:
                 raise not_one_for_each(1, shares)
             return plan
-        return composed(parse(text), catalog, epsilon, delta, parameters, refusal, shares)
+        return composed(parse(text, now), catalog, epsilon, delta, parameters, refusal, shares)
     except Refused as error:
         error.locate(text)
         raise
@@ -144,7 +147,7 @@ def composed(
         text = next((text for name, text in catalog.policy.views.items() if fold(name) == word), None)
         if text is None or word in catalog.tables:
             return None
-        if next(opened, None) is None or (found := query_of(text)) is None:
+        if next(opened, None) is None or (found := query_of(text, catalog.now)) is None:
             raise refusal  # it has been read before, and said so
         return found
 

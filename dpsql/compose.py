@@ -45,6 +45,7 @@ from dpsql.plan import Family, Plan, Program, PublicKeys, Read
 from dpsql.shares import shares
 
 MAX_RELEASES = 16
+SERIES = ("range", "generate_series", "unnest")  # functions in FROM that read nothing
 
 
 TIED = "tied groups"  # what a query that is tied to the one around it is called, once it is released
@@ -295,8 +296,9 @@ class Composer:
                     types.setdefault(key, set()).add(type_)
         shown: list[tuple[str, Type]] = []
         for item in query.expressions:
-            if isinstance(item, exp.Star):
-                shown += [column for part in parts.values() for column in part or ()]
+            if item.is_star:  # of all tables, or of one
+                only = fold(item.table) if isinstance(item, exp.Column) else ""
+                shown += [column for table, part in parts.items() if only in ("", table) for column in part or ()]
                 continue
             found = guessed(item.unalias(), types)
             if len(found) > 1:
@@ -626,7 +628,8 @@ def compose(
     if parts is None and (better := shares(outer, plans, composer.ctes)) != even:
         plans = tuple(composer.planned(release, share) for release, share in zip(releases, better, strict=True))
     tables = tuple((name, ".".join(map(quoted, path))) for name, path in composer.tables.items())
-    if not plans and not tables:
-        raise Refused("no_table", "the query reads no table", "Name a table of the policy.")
+    functions = (table.this for table in outer.find_all(exp.Table) if isinstance(table.this, exp.Func))
+    if not plans and not tables and any(fold(one.name) not in SERIES for one in functions):
+        raise refusal
     families = tuple(composer.families)
     return Program(plans, composer.text(outer), tables, CURRENCIES[catalog.policy.budget.accounting], families)

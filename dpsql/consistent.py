@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     Table = NDArray[np.float64]
 
 Axes = tuple[int, ...]
+DISAGREE = "may differ from the sums of their parts: what persons add is limited for each level on its own"
 
 
 def consistent(levels: Sequence[tuple[Axes, Table, float]]) -> list[Table]:
@@ -67,12 +68,18 @@ def consistent(levels: Sequence[tuple[Axes, Table, float]]) -> list[Table]:
 
 
 def fitting(plans: Sequence[Plan], axes: Sequence[Axes]) -> list[int]:
-    """Which levels of one query by several sets of keys can agree: all groups are shown, over one product of keys, and rows
-    are measured in the same way."""
-    public = [i for i, plan in enumerate(plans) if isinstance(plan.keys, PublicKeys) and not plan.apart]
+    """Which levels of one query by several sets of keys can agree: all groups are shown, over one product of keys, and a row
+    counts for the same in each of them.
+
+    It does where nothing is chosen, and a person with too many rows is scaled down by one factor for all levels. In L2 the
+    factor depends on how the rows are spread over the groups, so a total is not the sum of its parts.
+    """
+    public = [
+        i for i, plan in enumerate(plans) if isinstance(plan.keys, PublicKeys) and plan.even and not plan.unknowns
+    ]
     domains: dict[int, object] = {}
     for i in public:
-        if plans[i].summands != plans[public[0]].summands or plans[i].unknowns != plans[public[0]].unknowns:
+        if plans[i].summands != plans[public[0]].summands or plans[i].max_rows != plans[public[0]].max_rows:
             return []
         for axis, (_, *domain) in zip(axes[i], plans[i].keys.columns, strict=True):
             if domains.setdefault(axis, domain) != domain:

@@ -79,13 +79,14 @@ class BudgetExhausted(Error):
 
 
 class Failed(Error):
-    """Something went wrong after data was touched. The text is constant, since the cause may depend on data."""
+    """Something went wrong after data was touched, or took too long. The text is constant, since the cause may depend on data."""
 
     def __init__(self) -> None:
         super().__init__(
             "failed",
-            "the query failed while it ran; its charge stands",
-            "Ask the owner of the data: the reason may depend on the data, so it is not shown.",
+            "the query failed or took too long while it ran; its charge stands",
+            "Ask the owner of the data: the reason may depend on the data, so it is not shown. Failures are counted: after "
+            "max_failures of them statements are refused.",
         )
 
 

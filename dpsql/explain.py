@@ -11,7 +11,8 @@ import numpy as np
 
 from dpsql.accountant import UNIT, Loss, composed, loss_of, roughly, units
 from dpsql.algebra import Aggregate
-from dpsql.consistent import fitting
+from dpsql.answer import BARS
+from dpsql.consistent import DISAGREE, fitting
 from dpsql.estimate import interval, shape
 from dpsql.mechanisms import Approximate, Later, Threshold, more_for
 from dpsql.passes.split import describe
@@ -62,28 +63,32 @@ class Explanation:
                 f"at delta {delta:.3g} by advanced composition; the ledger promises the sum"
             )
 
+    def labels(self) -> Iterator[str]:
+        """What the error bars are, where there are any."""
+        if any(errors(part) for part in self.plan.parts):
+            yield f"error     {BARS}"
+
     def __str__(self) -> str:
         plan = self.plan
         delta = f", delta {float(plan.delta):.3g}" if plan.delta else ""
         cost = f"cost      epsilon {float(plan.epsilon):g}{delta}: {self.loss.currency} {self.loss.amount:.6g}; "
         lines = [f"{cost}the budget has room for {roughly(self.repeats)} more like this", *self.displays()]
         if isinstance(plan, Plan):
-            return "\n".join([*lines, *release(plan), *queries(plan)])
+            return "\n".join([*lines, *release(plan), *self.labels(), *queries(plan)])
         if not plan.parts:
             lines.append("release   none: public tables alone are free")
         for index, part in enumerate(plan.parts):
             amount = part.charge.amount / UNIT
             lines.append(f"release   {index}, for {self.loss.currency} {amount:.6g}{after(part)}")
             lines += release(part)
+        lines += self.labels()
         for family in plan.families:
             members = [plan.parts[number] for number, _ in family]
             fit = fitting(members, [axes for _, axes in family])
             if fit:
-                chosen = any(u.what in ("low", "high") for i in fit for u in members[i].unknowns if members[i].then)
-                numbers = ", ".join(str(family[i][0]) for i in fit)
-                lines.append(
-                    f"totals    of rows agree in releases {numbers}" + ", if the same ends are chosen" * chosen
-                )
+                lines.append(f"totals    of rows agree in releases {', '.join(str(family[i][0]) for i in fit)}")
+            elif len(family) > 1:
+                lines.append(f"totals    {DISAGREE}")
         for index, part in enumerate(plan.parts):
             lines += [f"release {index}", *queries(part)]
         return "\n".join([*lines, "outer", f"  {plan.outer}"])

@@ -17,8 +17,9 @@ import duckdb
 from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
 from dpsql.catalog import DOUBLE, MOST_DAYS, Type, quoted
-from dpsql.consistent import agreed, fitting
+from dpsql.consistent import DISAGREE, agreed, fitting
 from dpsql.errors import Refused, Unfinished, of_engine
+from dpsql.passes.given import Moment
 from dpsql.plan import Keys, Plan, PrivateKeys, Program, PublicKeys, Read
 
 if TYPE_CHECKING:
@@ -50,8 +51,11 @@ Public = tuple[str, Callable[[], Any]]
 class Scratch:
     """The scratch database of a session. Each answer keeps its tables there for as long as it lives."""
 
-    def __init__(self) -> None:
-        self.connection = duckdb.connect(":memory:", config=CLOSED)
+    def __init__(self, seconds: float = 60.0) -> None:
+        """`seconds` is what one query over releases may take."""
+        self.connection = duckdb.connect(
+            ":memory:", config={**CLOSED, "max_execution_time": max(1, int(1000 * seconds))}
+        )
         self._numbers = itertools.count()
         self._keys: dict[str, str] = {}  # the table of each list of public keys
         self._desks: dict[tuple[str, ...], tuple[duckdb.DuckDBPyConnection, Seen]] = {}
@@ -146,7 +150,12 @@ class Scratch:
             cursor.execute(f"CREATE OR REPLACE TABLE answer_{number} AS SELECT {renamed} FROM answer_{number}")
         answer = Answer(names, loss, Tables(self, number), program)
         # Of limits that were chosen, or made from earlier answers, only the releases themselves know which were used.
-        answer.notes = tuple(dict.fromkeys(note for one in answers for note in one.notes))
+        notes = dict.fromkeys(note for one in answers for note in one.notes)
+        for family in program.families:
+            plans = [program.parts[number] for number, _ in family]
+            if len(family) > 1 and not fitting(plans, [axes for _, axes in family]):
+                notes[f"totals {DISAGREE}"] = None
+        answer.notes = tuple(notes)
         return answer
 
     def agree(self, program: Plan | Program, answers: list[Answer]) -> None:
@@ -169,8 +178,10 @@ class Scratch:
         rows, kind = self.rows(read, answers, tables), read.columns[0][1].kind
         if kind == "DOUBLE":  # which it was planned with, whatever kind of number the engine made
             rows = rows.project("CAST(#1 AS DOUBLE)")
-        if kind in ("DATE", "TIMESTAMP"):  # there is no constant for years that Python has not
-            rows = rows.project(f"CASE WHEN {FIRST} <= #1 AND #1 < {LAST} THEN #1 END")
+        if kind in ("DATE", "TIMESTAMP"):  # years that Python has not are texts
+            usual = f"{FIRST} <= #1 AND #1 < {LAST}"
+            rows = rows.project(f"CASE WHEN {usual} THEN #1 END, CASE WHEN NOT ({usual}) THEN CAST(#1 AS VARCHAR) END")
+            return tuple(Moment(text, kind) if text is not None else value for value, text in rows.fetchall())
         if kind == "INTERVAL":
             rows = rows.project(f"CASE WHEN #1 BETWEEN to_days(-{MOST_DAYS}) AND to_days({MOST_DAYS}) THEN #1 END")
         return tuple(row[0] for row in rows.fetchall())
@@ -200,9 +211,16 @@ class Scratch:
             except duckdb.Error as error:
                 raise of_engine(str(error)) from None
 
-    def tell(self, names: tuple[str, ...], rows: list[Row], loss: Loss) -> Answer:
-        """An answer that is not about persons, in the shape of the others."""
+    def tell(self, names: tuple[str, ...], rows: list[Row], loss: Loss, types: tuple[str, ...] | None = None) -> Answer:
+        """An answer that is not about persons, in the shape of the others. Without `types` they are those of the values."""
         number = next(self._numbers)
+        if types is not None:
+            with self.lock, self.connection.cursor() as cursor:
+                listed = ", ".join(f'"c{i}" {type_}' for i, type_ in enumerate(types))
+                cursor.execute(f"CREATE TABLE answer_{number} ({listed})")
+                for row in rows:
+                    cursor.execute(f"INSERT INTO answer_{number} VALUES ({', '.join('?' * len(types))})", row)
+            return Answer(names, loss, Tables(self, number))
         cells = ", ".join(f"({', '.join('?' * len(names))})" for _ in rows)
         columns = ", ".join(f'"c{i}"' for i in range(len(names)))
         with self.lock, self.connection.cursor() as cursor:

@@ -50,7 +50,16 @@ def advance(file: Path, head: Head, durable: bool) -> None:
         if durable:
             os.fsync(descriptor)
     if created:
-        sync_directory(file.parent)
+        sync(file.parent)
+
+
+def replace(file: Path, head: Head) -> None:
+    """Begin anew, also further back: the owner's act after a loss. There is never half a head."""
+    draft = file.with_name(f"{file.name}.new")
+    draft.unlink(missing_ok=True)
+    advance(draft, head, durable=True)
+    os.replace(draft, file)
+    sync(file.parent)
 
 
 def parse(line: bytes) -> Head:
@@ -77,8 +86,9 @@ def opened(file: Path, flags: int, lock: int) -> Iterator[int]:
         os.close(descriptor)
 
 
-def sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Have a file, or the names in a directory, on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

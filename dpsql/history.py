@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dpsql.accountant import CURRENCIES, Charge, Currency, Loss, budget_of, in_words, units
+from dpsql.accountant import CURRENCIES, UNIT, Charge, Currency, Loss, budget_of, in_words, units
 from dpsql.errors import Refused
 from dpsql.ledger import NOTHING, SELECT, Chain, Entry, Ledger, corrupt, failing_closed, initialise, usable
 from dpsql.mechanisms import Approximate, Gaussian, Laplace, Later, Threshold, cost, more_for, read
@@ -30,7 +30,7 @@ class Run:
     at: str
     analyst: str
     statement: str
-    state: str  # reserved: charged, and no answer has left; settled: answered
+    state: str  # reserved: charged, and no answer has left; settled: answered; failed: ended without an answer
     charge: Charge
     part: float  # of the budget at that time, in the ledger's currency
 
@@ -49,7 +49,7 @@ class History:
 
     @property
     def runs(self) -> list[Run]:
-        answered = {entry.run for entry in self.entries if entry.state == "settled"}
+        ended = {entry.run: entry.state for entry in self.entries if entry.state in ("settled", "failed")}
         return [
             Run(
                 entry.run,
@@ -57,7 +57,7 @@ class History:
                 entry.at,
                 entry.analyst,
                 entry.text,
-                "settled" if entry.run in answered else "reserved",
+                ended.get(entry.run, "reserved"),
                 Charge(self._currency, entry.amount, entry.delta),
                 entry.amount / entry.total,
             )
@@ -75,6 +75,15 @@ class History:
         ]
 
     @property
+    def acts(self) -> list[tuple[str, str, str, str]]:
+        """What the owner did besides: when, who, what, and the part of the budget that was taken as lost."""
+        return [
+            (e.at, e.analyst, e.state, f"{e.amount / e.total:.2%} taken as lost" if e.state == "recovered" else "")
+            for e in self.entries
+            if e.state in ("raised", "reset", "verified", "recovered")
+        ]
+
+    @property
     def _currency(self) -> Currency:
         return currency(json.loads(self.entries[0].text))
 
@@ -84,6 +93,10 @@ class History:
         drawn = {entry.run for entry in self.entries if entry.state == "settled" and entry.mechanisms}
         delta = more = Fraction(0)
         for entry in self.entries:
+            if (
+                entry.state == "recovered" and entry.delta
+            ):  # by which noise is not known, so of groups nothing can be said
+                delta += Fraction(entry.delta, UNIT) if persons == 1 else 1
             sampled = read(entry.mechanisms or "[]")
             more += more_for(persons, sampled)
             for one in sampled:
@@ -91,7 +104,7 @@ class History:
                     delta += one.delta_for(persons)
                 elif isinstance(one, Later) and entry.run not in drawn:
                     delta += one.delta_for(persons)  # what was drawn is not known
-        return in_words(Charge(self._currency, last.spent, units(delta)), self.delta, persons, more)
+        return in_words(Charge(self._currency, last.spent, units(min(delta, Fraction(1)))), self.delta, persons, more)
 
     def chart(self, width: int = 72, height: int = 8) -> str:
         """The part of the budget that was spent, over time."""
@@ -120,7 +133,7 @@ def recorded(path: str | Path) -> History:
 def everything(chain: Chain) -> History:
     with chain.transaction("BEGIN") as (db, _):
         entries = tuple(rows(db))
-        known = json.loads([e for e in entries if e.state in ("opened", "raised")][-1].text)
+        known = json.loads([e for e in entries if e.state in ("opened", "raised", "declared")][-1].text)
     return History(known["dataset"], Fraction(known["delta"]), entries)
 
 
@@ -139,23 +152,31 @@ def verify(path: str | Path, noted: str | None = None) -> str:
     has noted elsewhere tells it from the newest one.
     """
     file = usable(path)
-    with Chain(file, None).transaction("BEGIN") as (db, last), failing_closed(file):
-        if db.execute("PRAGMA integrity_check").fetchall() != [("ok",)] or layout(db) != fresh_layout():
-            raise corrupt(file)
-        before, book, found = NOTHING, Book(), noted is None
-        for entry in rows(db):
-            problem = book.problem(entry, before)
-            if problem:
-                raise corrupt(file, f"is wrong at row {entry.number}: {problem}")
-            found = found or noted == f"{entry.number}:{entry.hash}"
-            before = entry
+    with Chain(file, None).transaction("BEGIN") as (db, _), failing_closed(file):
+        last = check_rows(file, db, noted)
+    return f"{last.number}:{last.hash}"
+
+
+def check_rows(file: Path, db: sqlite3.Connection, noted: str | None) -> Entry:
+    """Check every row, and that the head that was `noted` is among them; returns the last row."""
+    if db.execute("PRAGMA integrity_check").fetchall() != [("ok",)] or layout(db) != fresh_layout():
+        raise corrupt(file)
+    before, book, found = NOTHING, Book(), noted is None
+    for entry in rows(db):
+        problem = book.problem(entry, before)
+        if problem:
+            raise corrupt(file, f"is wrong at row {entry.number}: {problem}")
+        found = found or noted == f"{entry.number}:{entry.hash}"
+        before = entry
     if not found:
         raise Refused(
             "ledger_rolled_back",
             f"the ledger {str(file)!r} does not contain the head {noted}",
             "An older or another copy was put in its place: restore the newest one.",
         )
-    return f"{last.number}:{last.hash}"
+    if before is NOTHING:
+        raise corrupt(file)
+    return before
 
 
 class Book:
@@ -174,7 +195,7 @@ class Book:
         if entry != entry.sealed(before.hash):
             return "it has been changed"
         total = before.total, before.total_delta
-        charge = 0, 0
+        charge, lost = (0, 0), (0, 0)
         match entry.state:
             case "opened" | "raised":
                 if (entry.state == "opened") != (entry.number == 1):
@@ -185,6 +206,13 @@ class Book:
                 if not close((entry.total, entry.total_delta), (wanted.amount, wanted.delta)):
                     return "its budget does not follow from its terms"
                 total = entry.total, entry.total_delta
+            case "declared":
+                known = json.loads(entry.text)
+                if {**known, "persons": self.known["persons"]} != self.known:
+                    return "it changes more than the tables that are known"
+                if any(known["persons"].get(name) != who for name, who in self.known["persons"].items() if who):
+                    return "it changes whose the rows of a table are"
+                self.known = known
             case "reserved":
                 if entry.run in self.seen or not entry.run.startswith(f"{entry.number}-"):
                     return "its run was charged before"
@@ -203,10 +231,21 @@ class Book:
                 drawn = [one for one in read(entry.mechanisms or "[]") if isinstance(one, noises)]
                 if bool(later) != bool(drawn) or (later and not together(later).covers(drawn)):
                     return "what was drawn costs more than was charged"
+            case "failed":
+                asked = self.open.pop(entry.run, NOTHING)
+                if (asked.analyst, asked.query, asked.run) != (entry.analyst, entry.query, entry.run):
+                    return "its run was not charged before"
+            case "recovered":
+                lost = entry.amount, entry.delta
+            case "reset" | "verified":
+                pass
+            case _:
+                return "it is of an unknown kind"
         own = self.own.get(entry.analyst, (0, 0))
         self.own[entry.analyst] = own[0] + charge[0], own[1] + charge[1]
+        charge = charge[0] + lost[0], charge[1] + lost[1]
         sums = before.spent + charge[0], before.spent_delta + charge[1], *self.own[entry.analyst], *total
-        if entry[9:17] != (*charge, *sums):
+        if entry[9:17] != (*charge, *sums) or min(lost) < 0:
             return "its totals do not add up"
         if entry.spent > entry.total or entry.spent_delta > entry.total_delta:
             return "it exceeds the budget"

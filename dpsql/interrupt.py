@@ -1,14 +1,17 @@
-"""Work that Ctrl-C can end. Python delivers it to the main thread between two instructions, and a native call is one."""
+"""Work that Ctrl-C, or the end of its time, can end. Python delivers it to the main thread between two instructions, and a native call is one."""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeVar
 
 T = TypeVar("T")
+
 Orders = SimpleQueue[Callable[[], None]]
 
 _idle: list[Orders] = []  # of threads that wait for work: to start one takes longer than to look at few rows
@@ -20,9 +23,11 @@ def serve(orders: Orders) -> None:
         orders.get()()
 
 
-def interruptible(work: Callable[[], T], stop: Callable[[], None], tick: Callable[[], None] = lambda: None) -> T | None:
+def interruptible(
+    work: Callable[[], T], stop: Callable[[], None], tick: Callable[[], None] = lambda: None, end: float = math.inf
+) -> T | None:
     """Do the work in a thread of its own while this one waits, which Ctrl-C can end: then `stop` is called until it does.
-    `tick` is called again and again meanwhile.
+    It is called too when the monotonic clock reaches `end`. `tick` is called again and again meanwhile.
 
     None if the work failed: why it did may depend on data, so the reason is dropped where it arose.
     """
@@ -43,8 +48,11 @@ def interruptible(work: Callable[[], T], stop: Callable[[], None], tick: Callabl
         threading.Thread(target=serve, args=(orders,), name="dpsql", daemon=True).start()
     try:
         orders.put(run)
-        while not done.wait(0.1):  # a signal may have been given to another thread, which does not wake this one
+        # In short steps: a signal may have been given to another thread, which does not wake this one.
+        while not done.wait(min(0.1, max(0.02, end - time.monotonic()))):
             tick()
+            if time.monotonic() >= end:
+                stop()
     except KeyboardInterrupt:
         # Again and again: an engine forgets an interrupt that comes before its query has begun.
         # And through further interrupts: whoever comes after this must find the engine idle.

@@ -9,36 +9,41 @@ Proof:   `reserve` reads the last running total, compares and appends within one
          Each row's hash covers the row and the hash before it. After COMMIT and before `reserve` returns, number and
          hash of the new row are synced to the head file, which never goes back; each transaction begins by finding the
          head's row in the chain. So a file without the last charge that was answered is behind its head, or differs from it.
-         Every failure (full disk, lock, damage, unknown version) raises before data is touched
-Checked: test_ledger, test_faults, test_history
+         Every failure (full disk, lock, damage, unknown version) raises before data is touched.
+         A statement that ends without an answer is noted, durably, before its error leaves. `reserve` refuses once as many as
+         the policy allows are noted since an owner last reset them: only those that were already running may follow
+Checked: test_ledger, test_faults, test_history, test_upkeep
 """
 
 from __future__ import annotations
 
 import datetime
+import errno
 import hashlib
 import json
+import logging
 import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from dpsql import head
 from dpsql.accountant import CURRENCIES, Charge, Currency, budget_of, most_of
-from dpsql.catalog import Budget, Policy
+from dpsql.catalog import Budget, Policy, fold
 from dpsql.errors import BudgetExhausted, Error, Refused
 from dpsql.mechanisms import Sampled, cost, read, write
 from dpsql.plan import Plan, Program
 
+log = logging.getLogger("dpsql")
 APPLICATION, VERSION = 0x64707371, 3  # "dpsq"
-STATES = ("opened", "raised", "reserved", "settled", "failed", "reset", "verified", "recovered")
+STATES = ("opened", "raised", "declared", "reserved", "settled", "failed", "reset", "verified", "recovered")
 
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION};
@@ -46,11 +51,11 @@ PRAGMA user_version = {VERSION};
 CREATE TABLE entry (
     number INTEGER PRIMARY KEY,
     state TEXT NOT NULL CHECK (state IN {STATES}),
-    run TEXT NOT NULL,                 -- identifies one run; its two rows share it
+    run TEXT NOT NULL,                 -- identifies one run; the rows about it share it
     query TEXT NOT NULL,               -- the id that the caller gave it, or nothing
     at TEXT NOT NULL,                  -- for people; nothing is computed from it
     analyst TEXT NOT NULL,
-    text TEXT NOT NULL,                -- the statement; the budget's terms, where it was opened or raised
+    text TEXT NOT NULL,                -- the statement; or the terms, the verified keys, or what was recovered
     mechanisms TEXT NOT NULL,          -- what was sampled: enough to compute the charge again
     answer TEXT NOT NULL,              -- what was released, for whoever asks again under the same id
     amount TEXT NOT NULL, delta TEXT NOT NULL,               -- this row's charge, in 1e-18
@@ -61,7 +66,9 @@ CREATE TABLE entry (
 ) STRICT;
 CREATE INDEX entry_by_analyst ON entry (analyst, number) WHERE state = 'reserved';
 CREATE UNIQUE INDEX entry_named ON entry (query, state) WHERE query <> '';
-CREATE INDEX entry_terms ON entry (number) WHERE state IN ('opened', 'raised');
+CREATE INDEX entry_terms ON entry (number) WHERE state IN ('opened', 'raised', 'declared');
+CREATE INDEX entry_failures ON entry (number) WHERE state IN ('failed', 'reset');
+CREATE INDEX entry_verified ON entry (number) WHERE state = 'verified';
 CREATE TRIGGER entry_replace BEFORE INSERT ON entry WHEN EXISTS (SELECT 1 FROM entry WHERE number = NEW.number)
     BEGIN SELECT RAISE(ABORT, 'append-only'); END;
 """ + "".join(
@@ -132,31 +139,51 @@ class Chain:
 
     def __init__(self, path: Path | None, opening: Entry | None) -> None:
         self.path, self._memory, self._lock = path, None, threading.Lock()
+        self._opening: Entry | None = None  # the first row of a file that nobody has made yet
         if path is None:
             assert opening is not None
             self._memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
             initialise(self._memory, opening)
         elif not path.exists():
+            if opening is None and not head.beside(path).exists():
+                hint = "Check the path. A ledger is made by the first query that is charged to it."
+                raise Refused("ledger_missing", f"there is no ledger {str(path)!r}", hint)
             if opening is None:
                 raise lost(path)
+            self._opening = opening
+
+    def _open(self, reading: bool) -> sqlite3.Connection:
+        """The file. One that was never there is made by the first charge; until then it reads as an unspent budget.
+
+        Once this chain has seen the file, it never makes it again: a file that has gone is lost, and so is its budget.
+        """
+        if self._memory is not None:
+            return self._memory
+        assert self.path is not None
+        if (opening := self._opening) is not None and not self.path.exists():
             # A head comes after its ledger: one that another process has just made is there by now.
-            if not head.beside(path).exists():
-                create(path, opening)
-            elif not path.exists():
-                raise lost(path)
+            if head.beside(self.path).exists() and not self.path.exists():
+                raise lost(self.path)
+            if not reading:
+                create(self.path, opening)
+            elif not self.path.exists():
+                unspent = sqlite3.connect(":memory:", isolation_level=None)
+                initialise(unspent, opening)
+                return unspent
+        self._opening = None
+        return open_file(self.path)
 
     @contextmanager
     def transaction(self, begin: str) -> Iterator[tuple[sqlite3.Connection, Entry]]:
         """One transaction on a connection of its own: nothing is shared between threads or across a fork."""
+        reading = begin == "BEGIN"
         with self._lock, failing_closed(self.path):
-            db = self._memory
+            db = None
             try:
-                if db is None:
-                    assert self.path is not None
-                    db = open_file(self.path)
-                anchored = self._anchored(db)
+                db = self._open(reading)
+                anchored = self._anchored(db, reading)
                 db.execute(begin)
-                yield db, self._last(db, anchored)
+                yield db, self._last(db, anchored, reading)
                 db.execute("COMMIT")
             finally:
                 if db is not None:
@@ -165,17 +192,18 @@ class Chain:
                     if db is not self._memory:
                         db.close()
 
-    def _anchored(self, db: sqlite3.Connection) -> head.Head | None:
+    def _anchored(self, db: sqlite3.Connection, reading: bool) -> head.Head | None:
         """The head, read before the transaction begins: the ledger may then be ahead of it, and never behind.
 
         Each row but the first is added by a transaction that has read a head, so one who holds the lock and finds such
         rows and no head knows that it was lost. Without the lock, the head and a row may have come between two looks.
         """
-        if self.path is None:
+        if self.path is None or self._opening is not None:
             return None
         file = head.beside(self.path)
         if (anchored := head.read(file)) is None:
-            db.execute("BEGIN IMMEDIATE")
+            with reading_may_not_write(reading):
+                db.execute("BEGIN IMMEDIATE")
             if (anchored := head.read(file)) is None:
                 first = find(db, "ORDER BY number DESC LIMIT 1")
                 if first is None:
@@ -183,11 +211,13 @@ class Chain:
                 if first.number > 1:
                     raise lost(self.path)
                 anchored = 1, first.hash
-                head.advance(file, anchored, durable=True)
-            db.execute("ROLLBACK")
+                with reading_may_not_write(reading):
+                    head.advance(file, anchored, durable=True)
+            if db.in_transaction:
+                db.execute("ROLLBACK")
         return anchored
 
-    def _last(self, db: sqlite3.Connection, anchored: head.Head | None) -> Entry:
+    def _last(self, db: sqlite3.Connection, anchored: head.Head | None, reading: bool) -> Entry:
         """The last row, once the chain from the head's row to it has been followed."""
         last = find(db, "ORDER BY number DESC LIMIT 1")
         if last is None:
@@ -205,30 +235,32 @@ class Chain:
                 raise rolled_back(self.path, last.number, anchored[0])
             before = entry
         if last.number > anchored[0]:  # somebody was killed, or is about to do this
-            head.advance(head.beside(self.path), (last.number, last.hash), durable=False)
+            with reading_may_not_write(reading):
+                head.advance(head.beside(self.path), (last.number, last.hash), durable=False)
         return last
 
     @contextmanager
     def appending(self, durable: bool) -> Iterator[tuple[sqlite3.Connection, Entry, Callable[[Entry], None]]]:
-        """A transaction that adds a row: its number, time, totals and hash follow from the last one. Anchored at its end."""
+        """A transaction that adds rows: number, time, totals and hash of each follow from the one before. Anchored at its end."""
         made = NOTHING
 
         def append(entry: Entry) -> None:
             nonlocal made
             own = of_analyst(db, entry.analyst)
             made = entry._replace(
-                number=last.number + 1,
+                number=made.number + 1,
                 at=now(),
-                spent=last.spent + entry.amount,
-                spent_delta=last.spent_delta + entry.delta,
+                spent=made.spent + entry.amount,
+                spent_delta=made.spent_delta + entry.delta,
                 own=own.own + entry.amount,
                 own_delta=own.own_delta + entry.delta,
-                total=entry.total or last.total,
-                total_delta=entry.total_delta if entry.total else last.total_delta,
-            ).sealed(last.hash)
+                total=entry.total or made.total,
+                total_delta=entry.total_delta if entry.total else made.total_delta,
+            ).sealed(made.hash)
             insert(db, made)
 
         with self.transaction("BEGIN IMMEDIATE") as (db, last):
+            made = last
             yield db, last, append
         if self.path is not None:
             with failing_closed(self.path):
@@ -238,26 +270,37 @@ class Chain:
 class Ledger:
     """One dataset's ledger in a SQLite file, or in memory for rehearsals and tests."""
 
-    def __init__(self, path: str | Path, dataset: str, policy: Policy) -> None:
-        self._policy, self._terms = policy, terms(dataset, policy.budget)
+    def __init__(self, path: str | Path, dataset: str, policy: Policy, *, lazy: bool = False) -> None:
+        """`lazy`: a file that is not there is made by the first charge. Reading a budget needs no place to write."""
+        self._policy, self._terms = policy, terms(dataset, policy)
         self.currency: Currency = CURRENCIES[policy.budget.accounting]
         opening = opened(self._terms, policy.budget)
         self.chain = Chain(None if str(path) == ":memory:" else usable(path), opening)
-        with self.chain.transaction("BEGIN") as (db, _):
+        with self.chain.transaction("BEGIN" if lazy else "BEGIN IMMEDIATE") as (db, _):
             self._agree(db)
 
-    def _agree(self, db: sqlite3.Connection) -> None:
-        """The ledger's own terms win over the policy's."""
-        if (found := terms_of(db)) != self._terms:
+    def _agree(self, db: sqlite3.Connection) -> str | None:
+        """The ledger's own terms win over the policy's. Returns the terms with tables that the ledger does not know yet."""
+        found = terms_of(db)
+        if said(found) != said(self._terms):
             raise Refused(
                 "ledger_differs",
                 f"the ledger is of {said(found)}; the policy says {said(self._terms)}",
                 "The ledger wins: restore the policy, or let the owner record a larger budget (dpsql ledger raise).",
             )
+        old, new = (json.loads(text)["persons"] for text in (found, self._terms))
+        for table, person in new.items():
+            if old.get(table) not in (person, None):  # None: it was public, and is about persons from now on
+                what = f"the policy has other persons for table {table!r} than those whose budget the ledger keeps"
+                hint = f"Restore the policy: tables.{table} had {json.dumps(old[table])}. For other persons, begin another ledger."
+                raise Refused("ledger_differs", what, hint)
+        merged = old | new
+        return json.dumps(json.loads(found) | {"persons": merged}, sort_keys=True) if merged != old else None
 
     def balance(self, analyst: str | None = None) -> Balance:
         """What has been spent of the budget, or of an analyst's part of it."""
         with self.chain.transaction("BEGIN") as (db, last):
+            self._agree(db)  # another process may have made the file since this ledger was opened
             return self._balances(db, last, analyst or "")[analyst is not None]
 
     def _balances(self, db: sqlite3.Connection, last: Entry, analyst: str) -> tuple[Balance, Balance]:
@@ -281,8 +324,9 @@ class Ledger:
         if cost(read(record), self.currency) != charge:
             raise AssertionError("the charge cannot be computed again from what is recorded")
         with self.chain.appending(durable=True) as (db, last, append):
-            self._agree(db)
+            declared = self._agree(db)
             most, budget = self._policy.max_epsilon(analyst), self._policy.budget
+            self._allow(db, analyst)
             if most is not None and charge.amount > most_of(most, budget.delta, budget.accounting):
                 raise Refused(
                     "epsilon_too_large", f"the query costs more than epsilon {float(most):g}", "Ask for less."
@@ -298,10 +342,27 @@ class Ledger:
             ):
                 if charge.amount > balance.left.amount or charge.delta > balance.left.delta:
                     raise exhausted(plan, balance, whose)
-            run = f"{last.number + 1}-{uuid.uuid4()}"  # the row's number finds it without an index
+            if declared is not None:
+                append(NOTHING._replace(state="declared", run=str(uuid.uuid4()), text=declared))
+            number = last.number + 1 + (declared is not None)
+            run = f"{number}-{uuid.uuid4()}"  # the row's number finds it without an index
             wanted = NOTHING._replace(state="reserved", run=run, query=query or "", analyst=analyst, text=statement)
             append(wanted._replace(mechanisms=record, amount=charge.amount, delta=charge.delta))
         return run
+
+    def _allow(self, db: sqlite3.Connection, analyst: str) -> None:
+        """Refuse where as many statements as the policy allows have ended without an answer: each tells something that no
+        noise covers."""
+        most, alone = self._policy.defaults.max_failures, self._policy.analyst(analyst).max_failures
+        failures, own = failures_of(db), failures_of(db, analyst)
+        if failures >= most or (alone is not None and own >= alone):
+            raise Refused(
+                "too_many_failures",
+                f"{failures} statements on this dataset failed or took too long since the owner last looked, {own} of them "
+                f"of {f'analyst {analyst!r}' if analyst else 'this analyst'}; the policy allows {most}"
+                + (f", and {alone} of this analyst" if alone is not None else ""),
+                f"Ask the owner to look into it and to run: dpsql ledger reset-failures {self.chain.path or 'FILE'}",
+            )
 
     def settle(self, run: str, answer: str = "", drawn: tuple[Sampled, ...] = ()) -> None:
         """Note that a reserved run is being answered. It costs nothing and gives nothing back.
@@ -309,42 +370,45 @@ class Ledger:
         `drawn` is the noise itself, where it could not be known when it was charged.
         """
         # Not synced: no charge depends on it, and the next charge syncs it.
-        with self.chain.appending(durable=False) as (db, _, append):
+        self._end(run, "settled", durable=False, answer=answer, mechanisms=write(drawn) if drawn else "")
+
+    def fail(self, run: str) -> None:
+        """Note, durably, that a reserved run ends without an answer."""
+        self._end(run, "failed", durable=True)
+
+    def _end(self, run: str, state: str, durable: bool, answer: str = "", mechanisms: str = "") -> None:
+        with self.chain.appending(durable) as (db, _, append):
             number = run.partition("-")[0]
             reserved = find(db, "WHERE number = ? AND run = ?", number, run)
             if reserved is None or find(db, "WHERE number > ? AND run = ?", number, run):
-                raise ValueError("never reserved, or settled before")
-            wanted = NOTHING._replace(state="settled", run=run, query=reserved.query, analyst=reserved.analyst)
-            append(wanted._replace(mechanisms=write(drawn) if drawn else "", answer=answer))
+                raise ValueError("never reserved, or ended before")
+            ended = NOTHING._replace(state=state, run=run, query=reserved.query, analyst=reserved.analyst)
+            append(ended._replace(answer=answer, mechanisms=mechanisms))
+
+    def verified(self, version: str | None) -> frozenset[tuple[str, frozenset[str]]]:
+        """The tables and columns of which the owner has verified on this version of the data that no two rows agree."""
+        if version is None:
+            return frozenset()
+        with self.chain.transaction("BEGIN") as (db, _):
+            rows = db.execute(f"{SELECT} WHERE state = 'verified' ORDER BY number DESC").fetchall()
+        for record in (json.loads(Entry.of(row).text) for row in rows):
+            if record["version"] == version:
+                return frozenset((table, frozenset(columns)) for table, columns in record["unique"])
+        return frozenset()
+
+    def asked(self, query: str) -> list[Entry | None]:
+        """The rows of a query's id, if there are any: that of its charge, and that of its answer."""
+        with self.chain.transaction("BEGIN") as (db, _):
+            kept = "WHERE query = ? AND query <> '' AND state ="
+            return [find(db, f"{kept} '{state}'", query) for state in ("reserved", "settled")]
 
     def answered(self, query: str, plan: Plan | Program, statement: str, analyst: str) -> str | None:
         """What was stored when the query of this id was settled; None if it was never asked, or has no answer."""
-        with self.chain.transaction("BEGIN") as (db, _):
-            asked = find(db, "WHERE query = ? AND query <> '' AND state = 'reserved'", query)
-            settled = find(db, "WHERE query = ? AND query <> '' AND state = 'settled'", query)
+        asked, settled = self.asked(query)
         if asked and (asked.text, asked.analyst, asked.mechanisms) != (statement, analyst, write(plan.sampled)):
             what = f"query {query!r} was another query, another analyst's, or was planned by a version that chose other noise"
             raise Refused("query_differs", what, "Ask under another id.")
         return settled.answer if settled else None
-
-
-def raise_budget(path: str | Path, policy: Policy, owner: str) -> None:
-    """The owner's row: the policy's budget, which is larger than the ledger's, is the ledger's from now on."""
-    if policy.analysts and (owner not in policy.analysts or policy.analysts[owner].role != "owner"):
-        raise Refused("role_may_not", f"{owner!r} is not an owner in the policy", "Only an owner raises a budget.")
-    with Chain(usable(path), None).appending(durable=True) as (db, _, append):
-        found = terms_of(db)
-        old = json.loads(found)
-        wanted = terms(policy.dataset or old["dataset"], policy.budget)
-        new = json.loads(wanted)
-        larger = all(Fraction(new[name]) >= Fraction(old[name]) for name in ("epsilon", "delta"))
-        if found == wanted or not larger or {**old, "epsilon": new["epsilon"], "delta": new["delta"]} != new:
-            raise Refused(
-                "ledger_differs",
-                f"the ledger is of {said(found)}; the policy says {said(wanted)}",
-                "Only epsilon and delta can change, and only to more.",
-            )
-        append(opened(wanted, policy.budget)._replace(state="raised", analyst=owner))
 
 
 WITHOUT_DELTA = (
@@ -381,6 +445,18 @@ def of_analyst(db: sqlite3.Connection, analyst: str) -> Entry:
     return find(db, "WHERE state = 'reserved' AND analyst = ? ORDER BY number DESC LIMIT 1", analyst) or NOTHING
 
 
+def failures_of(db: sqlite3.Connection, analyst: str | None = None) -> int:
+    """How many statements, of one analyst or of all, have ended without an answer since the owner last reset them."""
+    found = 0
+    for state, who in db.execute(
+        "SELECT state, analyst FROM entry WHERE state IN ('failed', 'reset') ORDER BY number DESC"
+    ):
+        if state == "reset":
+            break
+        found += analyst in (None, who)
+    return found
+
+
 def insert(db: sqlite3.Connection, entry: Entry) -> None:
     values = [entry.number, *map(str, entry[1:])]
     db.execute(f"INSERT INTO entry VALUES ({', '.join('?' * len(values))})", values)
@@ -390,14 +466,29 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def terms(dataset: str, budget: Budget) -> str:
-    """What a ledger is bound to, as canonical JSON."""
+def terms(dataset: str, policy: Policy) -> str:
+    """What a ledger is bound to, as canonical JSON: whose budget it is, and how large."""
+    budget = policy.budget
     known = {"dataset": dataset, "accounting": budget.accounting, "neighbours": budget.neighbours}
-    return json.dumps({**known, "epsilon": str(budget.epsilon), "delta": str(budget.delta)}, sort_keys=True)
+    amounts = {"epsilon": str(budget.epsilon), "delta": str(budget.delta)}
+    return json.dumps({**known, **amounts, "persons": persons_of(policy)}, sort_keys=True)
+
+
+def persons_of(policy: Policy) -> dict[str, Any]:
+    """For each table the column or the reference by which a row finds its person, as the policy writes it; None if public."""
+    found: dict[str, Any] = {}
+    for name, table in policy.tables.items():
+        person = table.get("person")
+        if isinstance(person, Mapping):
+            own = person.get("columns") or [person.get("column")]
+            person = [*map(str, own), "references", str(person.get("references"))]
+            person = [fold(word.replace(" ", "")) for word in person]
+        found[fold(name).removeprefix("main.")] = fold(person) if isinstance(person, str) else person
+    return found
 
 
 def terms_of(db: sqlite3.Connection) -> str:
-    found = find(db, "WHERE state IN ('opened', 'raised') ORDER BY number DESC LIMIT 1")
+    found = find(db, "WHERE state IN ('opened', 'raised', 'declared') ORDER BY number DESC LIMIT 1")
     if found is None:
         raise ValueError("no budget")
     return found.text
@@ -445,7 +536,8 @@ def create(path: Path, opening: Entry) -> None:
             db.close()
             with suppress(FileExistsError):  # another process was first; its ledger counts
                 os.link(draft, path)
-            head.sync_directory(path.parent)
+                log.warning("dpsql: a new ledger begins at %s, with nothing spent of %s", path, said(opening.text))
+            head.sync(path.parent)
     finally:
         with suppress(OSError):
             draft.unlink()
@@ -477,6 +569,17 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def reading_may_not_write(reading: bool) -> Iterator[None]:
+    """Whoever only reads leaves the head as it is where they may not write it: nothing is charged on what they read."""
+    try:
+        yield
+    except (sqlite3.OperationalError, OSError) as error:
+        refused = isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        if not reading or not (refused or "readonly" in str(error)):
+            raise
 
 
 @contextmanager
@@ -522,4 +625,4 @@ def rolled_back(path: Path, found: int, expected: int) -> Refused:
     )
 
 
-__all__ = ["Balance", "Budget", "Chain", "Entry", "Ledger", "raise_budget"]
+__all__ = ["Balance", "Budget", "Chain", "Entry", "Ledger"]

@@ -375,6 +375,7 @@ class Plan:
     charge: Charge
     notes: tuple[str, ...]
     apart: bool = False  # a row is what one person adds to a group
+    even: bool = False  # how much a person's rows count for does not depend on the groups that they are in
     # Limits that are chosen first: what is asked for them, how they are chosen, and the plan that follows the choice.
     unknowns: tuple[Unknown, ...] = ()
     ladder: Ladder | None = None

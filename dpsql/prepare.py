@@ -28,11 +28,11 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.duckdb import CONFIG, DuckDB
-from dpsql.catalog import CODE, HIDDEN, PERSON, Catalog, Policy, Schema, Table, build, fold, path_to_person, quoted
+from dpsql.catalog import CODE, HIDDEN, Catalog, Policy, Schema, Table, build, fold, path_to_person, quoted
 from dpsql.errors import Refused
-from dpsql.relations import owners
+from dpsql.verify import owner
 
-FORMAT = 1
+FORMAT = 2
 ENDING = ".prepared"
 COPY = "dpsql copy"
 NOTES = '"main"."dpsql prepared"'
@@ -69,7 +69,11 @@ def prepare(database: Path, policy: Policy, tell: Callable[[str], None] = lambda
     catalog = build(policy, schemas)
     if target.exists() and notes_of(target) is None:
         raise Refused("cannot_prepare", f"{str(target)!r} is in the way, and is no copy", "Move it.")
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))  # only its owner can look into it
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))  # only its owner can look into it
+    except OSError as error:
+        why = f"the copy cannot be written beside {str(database)!r}: {error.strerror}"
+        raise Refused("cannot_prepare", why, "It lies in the database's directory: make that writable.") from None
     draft = folder / target.name
     try:
         with duckdb.connect(":memory:", config={"temp_directory": str(folder / "spilled")}) as connection:
@@ -90,6 +94,9 @@ def prepare(database: Path, policy: Policy, tell: Callable[[str], None] = lambda
             raise Refused("data_changed", "the database was written meanwhile", "Prepare it again.")
         draft.chmod(os.stat(database).st_mode & 0o777)
         os.replace(draft, target)
+    except OSError as error:
+        why = f"the copy {str(target)!r} cannot be written: {error.strerror}"
+        raise Refused("cannot_prepare", why, "Check space and permissions.") from None
     except duckdb.Error as error:
         raise Refused(
             "cannot_prepare", f"the engine could not write the copy ({type(error).__name__})", "Check space and memory."
@@ -140,19 +147,6 @@ def arrange(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
             connection.execute(f"UPDATE {place} AS u SET {cells} FROM ({found}) AS found WHERE u.rowid = found.number")
 
 
-def owner(table: Table, catalog: Catalog) -> str:
-    """SQL for a row's person and for FROM."""
-    source = f"{'.'.join(map(quoted, table.path))} AS t"
-    path = tuple(path_to_person(table, catalog.tables))
-    if not path:
-        return f"t.{quoted(str(table.person))} AS {quoted(PERSON)} FROM {source}"
-    (_, link), rest = path[0], path[1:]
-    root = catalog.tables[fold(path[-1][1].table)]
-    found = owners(rest[0][0] if rest else root, link.referenced, rest, root).sql("duckdb")
-    on = " AND ".join(f"t.{quoted(column)} = p.key_{i}" for i, column in enumerate(link.columns))
-    return f"p.person AS {quoted(PERSON)} FROM {source} LEFT JOIN ({found}) AS p ON {on}"
-
-
 def facts(schema: Schema, table: Table, catalog: Catalog) -> Schema:
     """The schema of the copy. What the engine enforces in the database holds in it too."""
     path = tuple(path_to_person(table, catalog.tables))
@@ -188,7 +182,7 @@ def prepared(database: Path, policy: Policy) -> DuckDB | None:
         connection.close()
         return None
     schemas = {
-        name: Schema(tuple(path), tuple(map(tuple, columns)), collated, tuple(unique), person)
+        name: Schema(tuple(path), tuple(map(tuple, columns)), collated, tuple(map(tuple, unique)), person)
         for name, (path, columns, collated, unique, person) in known["schemas"].items()
     }
 

@@ -75,7 +75,14 @@ def anchors(table: Table, catalog: Catalog, made: dict[str, list[Row]], chance: 
         case Reference(columns, target, referenced):
             for row in rows_of(catalog.tables[fold(target)], catalog, made):
                 for _ in range(chance.choice((0, 1, 1, 2, 3))):
-                    yield {fold(own): row[fold(other)] for own, other in zip(columns, referenced, strict=True)}
+                    pairs = zip(columns, referenced, strict=True)
+                    yield {fold(own): held(table.columns[fold(own)], row[fold(other)]) for own, other in pairs}
+
+
+def held(column: Column, value: Any) -> Any:
+    """A value of what a column references; NULL if it is a number that the column's own type cannot hold."""
+    ends = column.type.range if column.type.kind == "INTEGER" and value is not None else None
+    return value if ends is None or ends[0] <= Fraction(value) <= ends[1] else None
 
 
 def nth(column: Column, number: int) -> Any:

@@ -60,8 +60,9 @@ class Owned:
     """A private scan and the person of each row, found along `path`; the person's column is `person`.
 
     Local: a row is p's if its person column is p, or if it references a row that is p's. The joins look only at the
-    row and at the rows that it references, all of them p's; a row that reaches two persons is a copy for each, and
-    one that reaches none, or NULL, is left out. So with the public tables alone nothing is left.
+    row and at the rows that it references, all of them p's. A row that reaches none, or NULL, is left out. No row reaches two
+    persons (`catalog.several`, which `track` asks), unless the owner has declared `shared`: then it is a copy for each, and
+    D|p has p's copy. So with the public tables alone nothing is left.
 
     Tables that were prepared have the person in each row, and `prepare` has seen that there is no more than one. There she
     may be `read`: as PERSON, or as CODE, a number by which persons can only be told apart; and `few` or `many` leaves only
@@ -205,8 +206,8 @@ class Stack:
 
 @dataclass(frozen=True)
 class Unnest:
-    """Each row once for each element of a list that is a total expression of it, with the element; else not at all, or once
-    with NULL if it is to `stay`.
+    """Each row once for each of the first `most` elements of a list that is a total expression of it, with the element; else
+    not at all, or once with NULL if it is to `stay`.
 
     Local: it looks at one row at a time.
     """
@@ -215,9 +216,26 @@ class Unnest:
     list: Expr
     column: str
     stay: bool = False
+    most: int = 0  # set by `track`; 0: the list is written out in the query
 
 
-Relation = Scan | Owned | Values | Join | Filter | Project | Group | Windowed | Stack | Unnest
+@dataclass(frozen=True)
+class Capped:
+    """At most `most` rows of each person and each value of the columns `by`: the first in the order of a hash of all columns, and
+    then of the columns themselves.
+
+    Local: which rows stay depends on the rows of that person alone. Rows that are equal in all columns are the same to
+    whoever reads them, so it does not matter which of them stays.
+    """
+
+    source: Relation
+    alias: str  # what the query calls it, for notes
+    person: str
+    most: int
+    by: tuple[str, ...] = ()
+
+
+Relation = Scan | Owned | Values | Join | Filter | Project | Group | Windowed | Stack | Unnest | Capped
 
 
 def sources(relation: Relation) -> tuple[Relation, ...]:
@@ -228,7 +246,7 @@ def sources(relation: Relation) -> tuple[Relation, ...]:
             return (scan,)
         case Join() | Stack():
             return (relation.left, relation.right)
-        case Filter() | Project() | Group() | Windowed() | Unnest():
+        case Filter() | Project() | Group() | Windowed() | Unnest() | Capped():
             return (relation.source,)
         case _:
             assert_never(relation)
@@ -252,7 +270,7 @@ def columns(relation: Relation) -> dict[str, Type]:
             return dict(named)
         case Join(left, right, _, kind):
             return columns(left) | ({} if kind in ("semi", "anti") else columns(right))
-        case Filter(source):
+        case Filter(source) | Capped(source):
             return columns(source)
         case Project():
             return {word: expression.facts.type for word, expression in relation.columns}
@@ -274,7 +292,7 @@ def filters(relation: Relation) -> Iterator[Expr]:
         case Filter(source, predicate):
             yield predicate
             yield from filters(source)
-        case Unnest(source):
+        case Unnest(source) | Capped(source):
             yield from filters(source)
         case Join(left, right, on, kind):
             if kind != "full":
@@ -293,7 +311,7 @@ def origin(relation: Relation, column: str) -> tuple[Stored, bool] | None:
             return table.columns[fold(column.removeprefix(f"{alias}."))], False
         case Owned(scan):
             return origin(scan, column)
-        case Filter(source) | Windowed(source) | Unnest(source):
+        case Filter(source) | Windowed(source) | Unnest(source) | Capped(source):
             return origin(source, column) if column in columns(source) else None
         case Project(source, _, named):
             expression = dict(named)[column]
@@ -381,8 +399,15 @@ def owners(
     ]
     query = attribute(exp.select(*keys, copy=False).from_(base(table), copy=False), table, path, root, "person")
     # A key that is declared may still stand there twice, and a row would count once for each match.
-    unique = any(fold(column) in table.unique for column in columns)
+    unique = any(key <= set(map(fold, columns)) for key in table.unique)
     return query if unique or not once else query.distinct(copy=False)
+
+
+def referring(table: Table, own: str, target: Table, other: str) -> exp.Expr:
+    """A cell of `table AS t` as the type that it references. A number that this type cannot hold is NULL: it finds nobody."""
+    cell, goal = table.columns[fold(own)], target.columns[fold(other)]
+    here = name(cell.name, "t")
+    return here if cell.type == goal.type else to_type(here, goal.type.sql, exp.TryCast)
 
 
 def attribute(
@@ -399,8 +424,8 @@ def attribute(
     found = owners(target, link.referenced, rest, root).subquery(identifier("p"), copy=False)
     on = exp.and_(
         *(
-            exp.EQ(this=name(table.columns[fold(c)].name, "t"), expression=name(f"key_{i}", "p"))
-            for i, c in enumerate(link.columns)
+            exp.EQ(this=referring(table, own, target, other), expression=name(f"key_{i}", "p"))
+            for i, (own, other) in enumerate(zip(link.columns, link.referenced, strict=True))
         ),
         copy=False,
     )
@@ -487,14 +512,27 @@ def select(relation: Relation) -> exp.Query:
             combine = {"intersect": exp.intersect, "except": exp.except_}.get(kind, exp.union)
             stacked = combine(*sides, distinct=kind != "union all")
             return exp.select("*", copy=False).from_(stacked.subquery(identifier("u"), copy=False), copy=False)
-        case Unnest(source, list_, column, stay):
+        case Unnest(source, list_, column, stay, most):
             elements = total(list_)
+            if most:
+                ends = [exp.Literal.number(1), exp.Literal.number(most)]
+                elements = exp.Anonymous(this="list_slice", expressions=[elements, *ends])
             if stay:
                 length = exp.Anonymous(this="array_length", expressions=[elements.copy()])
                 some = exp.GT(this=length, expression=exp.Literal.number(0))
                 elements = exp.Case(ifs=[exp.If(this=some, true=elements)], default=exp.Array(expressions=[exp.Null()]))
             each = exp.Anonymous(this="unnest", expressions=[elements]).as_(column, quoted=True, copy=False)
             return exp.select("*", each, copy=False).from_(inside(source, "s"), copy=False)
+        case Capped(source, _, owner, most, by_):
+            terms = ties(columns(source))
+            hashed = exp.Anonymous(this="hash", expressions=[term.this.copy() for term in terms])
+            terms = [exp.Ordered(this=hashed, desc=False, nulls_first=False), *terms] if terms else []
+            order = exp.Order(expressions=terms) if terms else None
+            number = exp.Window(this=exp.RowNumber(), partition_by=list(map(name, (owner, *by_))), order=order)
+            within = exp.LTE(this=number, expression=exp.Literal.number(most))
+            capped = exp.select("*", copy=False).from_(inside(source, "s"), copy=False)
+            capped.set("qualify", exp.Qualify(this=within))
+            return capped
         case _:
             assert_never(relation)
 

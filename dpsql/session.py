@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import logging
@@ -19,11 +20,13 @@ from types import TracebackType
 from typing import Any, Literal
 
 from dpsql import compile as compiler
+from dpsql import describe
 from dpsql.accountant import Loss, in_words, roughly
 from dpsql.answer import Answer
 from dpsql.backends import DuckDB
-from dpsql.backends.duckdb import Shadow, Snapshot, finishes, second_opinion
-from dpsql.catalog import Catalog, Policy, Schema, build, encodable, read_policy
+from dpsql.backends.duckdb import Shadow, Snapshot, file_of, finishes, second_opinion
+from dpsql.catalog import Catalog, Interval, Policy, Reference, Schema, build, encodable, fold, read_policy
+from dpsql.describe import Tables, tables_of, view_columns
 from dpsql.errors import Failed, Interrupted, Refused, Unfinished
 from dpsql.explain import Explanation
 from dpsql.finish import Public, Scratch
@@ -32,12 +35,14 @@ from dpsql.interrupt import interruptible
 from dpsql.ledger import Balance, Ledger
 from dpsql.mechanisms import Sampled
 from dpsql.passes.bind import bind
+from dpsql.passes.rewrite import asks_time
 from dpsql.plan import Plan, Program
 from dpsql.prepare import arrange, prepared
 from dpsql.progress import Progress, watched
 from dpsql.rehearse import NOTE, fill
 from dpsql.release import Noisy, choose, release
 from dpsql.sources import SUFFIXES, gather
+from dpsql.verify import once
 
 # The parser warns on standard error about text that it half understands; it is refused all the same.
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -95,7 +100,7 @@ def connect(
             "analyst_unknown",
             "the policy names its analysts, and this is none of them"
             if analyst
-            else "the policy names its analysts, so analyst= is needed",
+            else "the policy names its analysts, and nobody is named here",
             f"Pass one of: {', '.join(declared.analysts)}.",
         )
     path = Path(database) if isinstance(database, str | Path) else None
@@ -103,24 +108,43 @@ def connect(
         raise Refused(
             "ledger_missing", "an open connection, files and frames need a ledger", 'Pass ledger="shop.ledger".'
         )
-    dataset = declared.dataset or (path.name if path is not None else None)
+    dataset = declared.dataset or named(database)
     if dataset is None:
         raise Refused(
             "dataset_missing",
             "the policy does not say which dataset this is",
-            'Add [dataset] with id = "shop" to the policy.',
+            'Add these two lines to the policy:\n[dataset]\nid = "shop"',
         )
     backend, schemas, catalog = opened(database, declared)
     if ledger is None:
         assert path is not None
         ledger = path.with_suffix(".ledger")
-    return Session(backend, schemas, catalog, Ledger(ledger, dataset, declared), analyst or "")
+    book = Ledger(ledger, dataset, declared, lazy=True)
+    catalog = catalog.knowing(book.verified(declared.version), "unique")
+    return Session(backend, schemas, replace(catalog, place=str(path or "")), book, analyst or "")
+
+
+def named(database: Any) -> str | None:
+    """The identity of a dataset whose policy gives none: the name of the one file that it is in; else None.
+
+    So a file has one identity whether its path or a connection to it is passed. There is no default for what has no file of
+    its own (a database in memory, frames, several files): any word of ours would be the same word for the next such dataset,
+    and a ledger of the first would then look right for the second. Files of one name are told apart by their ledgers, which lie
+    beside them; if the caller names one ledger for both, both are charged to it, which promises no less to anyone.
+    """
+    if isinstance(database, Mapping) and len(database) == 1:
+        (database,) = database.values()
+        return Path(database).name if isinstance(database, str | Path) and Path(database).is_file() else None
+    if isinstance(database, str | Path):
+        return Path(database).name
+    file = file_of(database) if hasattr(database, "cursor") else None
+    return Path(file).name if file else None
 
 
 def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], Catalog]:
     """The database with its schema, held against the policy."""
     if isinstance(database, Mapping):
-        backend = DuckDB(gather(database, declared), ours=True)
+        backend = DuckDB(gather(database, declared), ours=True, loaded=True)
     elif isinstance(database, str | Path) and Path(database).suffix.lower() in SUFFIXES:
         if any(mark in str(database) for mark in "*?[") and not Path(database).is_file():
             raise Refused(
@@ -128,7 +152,7 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
                 f"{str(database)!r} may be several files, and their table needs a name",
                 f"Pass a dict: {{'visits': {str(database)!r}}}.",
             )
-        backend = DuckDB(gather({Path(database).stem: database}, declared), ours=True)
+        backend = DuckDB(gather({Path(database).stem: database}, declared), ours=True, loaded=True)
     elif isinstance(database, str | Path):
         backend = prepared(Path(database), declared) or DuckDB(database)
     elif hasattr(database, "cursor"):
@@ -141,7 +165,13 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
         )
     with backend.snapshot() as snapshot:
         schemas = snapshot.schemas(declared.tables)
-    return backend, schemas, build(declared, schemas)
+        catalog = build(declared, schemas, backend.repeats)
+        if backend.loaded:  # it stays as it is for as long as the session lives
+            links = [table.person for table in catalog.tables.values() if isinstance(table.person, Reference)]
+            keys = {(fold(link.table), frozenset(map(fold, link.referenced))): link for link in links}
+            found = [key for key, link in keys.items() if snapshot.holds(once(catalog.tables[key[0]], link.referenced))]
+            catalog = catalog.knowing(found, "checked")
+    return backend, schemas, catalog
 
 
 Tick = Callable[[str], None]
@@ -158,13 +188,15 @@ class Session:
             self._texts = snapshot.texts(schemas)
             if snapshot.schemas(catalog.policy.tables) != schemas:
                 raise Refused("schema_changed", "a table of the policy has changed meanwhile", "Connect again.")
-        self._plans: dict[tuple[str | float | None, ...], Plan | Program] = {}
+        self._plans: dict[tuple[str | float | datetime.datetime | None, ...], Plan | Program] = {}
         self._shadow = Shadow(schemas)
         self._confirmed: set[tuple[str, ...]] = set()
         self._ledger, self._analyst = ledger, analyst
         self._scratch: Scratch | None = None
         self._lock = threading.Lock()  # for whoever makes it or lets go of it
+        self._tables: Tables | None = None
         self._stage: DuckDB | None = None  # with synthetic rows, for rehearsals
+        self._closed = False
         self.progress: Progress | None = watched()  # called with the phase and the seconds so far, while a query runs
 
     def sql(
@@ -178,20 +210,23 @@ class Session:
         weights: Sequence[float] | None = None,
         max_rows_contributed: int | None = None,
         max_groups_contributed: int | None = None,
+        timeout: float | None = None,
     ) -> Answer:
         """Answer a query, and charge for it. `parameters` are a list for `?` and `$1`, or a dict for `$name`.
 
         A query with a `query_id` is charged once: asked again, it has the same answer, which the ledger keeps. `weights` are
         for a statement of several releases, one for each in the order of EXPLAIN: the parts of the budget that they get.
-        `max_rows_contributed` and `max_groups_contributed` stand in place of the policy's: what one person may add.
+        `max_rows_contributed` and `max_groups_contributed` stand in place of the policy's: what one person may add. After
+        `timeout` seconds, or after the policy's `max_seconds`, the query is ended: it stays charged, and counts as a failure.
 
         Needs:   nothing: query, parameters, epsilon and delta are hostile
         Gives:   an answer whose loss was durable before any row was read; or an error, charged if data was touched
         Proof:   the plan is made and confirmed first, from public facts; `reserve` returns only when the charge is on
                  disk; then the exact queries, one native call that limits and adds the noise, and the finishing query on its
                  result; before them, where limits are not declared, one exact query and one native call that chooses
-                 them. What goes wrong after `reserve` is one constant error, Ctrl-C another, and only where nothing but
-                 releases and public tables is read it says why; nothing is given back
+                 them. What goes wrong after `reserve`, or takes too long, is one constant error, Ctrl-C another, and only where
+                 nothing but releases and public tables is read it says why; nothing is given back. Which statements end so is
+                 not covered by noise: the ledger counts them, and refuses others after `max_failures`
         Checked: test_record_play, test_session, test_interrupt
         """
         if not isinstance(query, str):
@@ -199,22 +234,32 @@ class Session:
         limits = (max_rows_contributed, max_groups_contributed)
         if command := COMMAND.match(query):
             return self._told(command, query, parameters, epsilon, delta, weights, limits)
-        self._may("ask")
-        plan = self._plan(query, epsilon, delta, parameters, weights, limits)
-        mark = fingerprint(plan, query_id) if query_id is not None else ""
-        if query_id is not None and (known := self._answered(plan, query, query_id, mark)) is not None:
+        if (known := self._catalogue(query, parameters)) is not None:
             return known
+        self._may("ask")
+        seconds = self._seconds(timeout)
+        # What was asked before under this id is about the time of then.
+        now = self._asked_at(query_id) if query_id is not None else self._now()
+        plan = self._plan(query, epsilon, delta, parameters, weights, limits, now)
+        mark = fingerprint(plan, query_id) if query_id is not None else ""
+        if query_id is not None and (before := self._answered(plan, query, query_id, mark)) is not None:
+            return before
         with self._backend.snapshot() as snapshot:
             if snapshot.texts(self._schemas) != self._texts:
                 raise Refused(
                     "schema_changed", "a table of the policy has changed since the session began", "Connect again."
                 )
+            if self._backend.grown(snapshot):  # the plan may allow more rows than it was made for
+                self._plans.clear()
+                raise Refused("data_changed", "a public table has changed since the query was planned", "Ask again.")
             answer: Answer | Unfinished | None = None
             interrupted = False
             try:
                 # What releases nothing about anyone has nothing to be charged for.
                 run = self._ledger.reserve(plan, query, self._analyst, query_id) if plan.sampled else None
-                answer = self._answer(plan, snapshot, run, mark)
+                answer = self._answer(plan, snapshot, run, mark, now, time.monotonic() + seconds)
+                if answer is None and run is not None:
+                    self._ledger.fail(run)
             except KeyboardInterrupt:
                 interrupted = True
             # Raised here, so that the exception has neither a cause nor a context.
@@ -227,7 +272,7 @@ class Session:
         return answer
 
     def _answer(
-        self, plan: Plan | Program, snapshot: Snapshot, run: str | None, mark: str
+        self, plan: Plan | Program, snapshot: Snapshot, run: str | None, mark: str, now: datetime.datetime, end: float
     ) -> Answer | Unfinished | None:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
         scratch = None
@@ -237,7 +282,7 @@ class Session:
             tables = self._public(plan, snapshot)
             for part in plan.parts:
                 self._load(scratch, part, answers, tables, snapshot)
-                released = noisy(self._given(scratch, part, answers, tables), snapshot, self._tick(plan, part))
+                released = noisy(self._given(scratch, part, answers, tables), snapshot, self._tick(plan, part), end)
                 if released is None:
                     return None
                 chosen, table, rungs = released
@@ -247,7 +292,7 @@ class Session:
                 drawn += chosen.drawn if rungs or part.waits else []
             answer = self._whole(scratch, plan, answers, tables, self._loss(plan))
             if run is not None:
-                self._ledger.settle(run, json.dumps([mark, kept]) if mark else "", tuple(drawn))
+                self._ledger.settle(run, json.dumps([mark, kept, now.isoformat()]) if mark else "", tuple(drawn))
         except Unfinished as error:  # nothing but releases was read there
             return error
         except Exception as error:
@@ -307,12 +352,10 @@ class Session:
 
     def _answered(self, plan: Plan | Program, query: str, query_id: str, mark: str) -> Answer | None:
         """The answer that the ledger keeps under this id, byte for byte: post-processing of what was released then."""
-        if not isinstance(query_id, str) or not 0 < len(query_id) <= 200 or not encodable(query_id):
-            raise Refused("query_id_invalid", "a query's id is a text of 1 to 200 characters", "Pass a UUID.")
         stored = self._ledger.answered(query_id, plan, query, self._analyst)
         if not stored:
             return None
-        known, kept = json.loads(stored)
+        known, kept, *_ = json.loads(stored)
         if mark != known:
             what = f"query {query_id!r} had other parameters, or was planned by another version of dpsql"
             raise Refused("query_differs", what, "Ask under another id.")
@@ -326,7 +369,33 @@ class Session:
                 scratch.agree(plan, answers)
             return self._whole(scratch, plan, answers, tables, self._loss(plan))
 
+    def _seconds(self, timeout: float | None) -> float:
+        """What a statement may take."""
+        most = float(self._catalog.policy.defaults.max_seconds)
+        if timeout is not None and (not usable(timeout) or timeout > most):
+            raise Refused(
+                "timeout_invalid", f"timeout must lie between 0 and max_seconds, {most:g}", "Pass timeout=10."
+            )
+        return most if timeout is None else float(timeout)
+
+    def _open(self) -> None:
+        if self._closed:
+            raise Refused("session_closed", "the session is closed", "Call dpsql.connect again.")
+
+    def _now(self) -> datetime.datetime:
+        """The time of a statement, in UTC, rounded down to the policy's clock."""
+        return rounded(here(), self._catalog.policy.defaults.clock)
+
+    def _asked_at(self, query_id: str) -> datetime.datetime:
+        """The time of a statement that has an id: that of the first asking, if its answer is kept."""
+        if not isinstance(query_id, str) or not 0 < len(query_id) <= 200 or not encodable(query_id):
+            raise Refused("query_id_invalid", "a query's id is a text of 1 to 200 characters", "Pass a UUID.")
+        _, settled = self._ledger.asked(query_id)
+        times = json.loads(settled.answer)[2:] if settled and settled.answer else []
+        return datetime.datetime.fromisoformat(times[0]) if times else self._now()
+
     def _may(self, what: Literal["ask", "see the ledger"]) -> None:
+        self._open()
         if self._catalog.policy.analyst(self._analyst).role == "viewer":
             raise Refused(
                 "role_may_not",
@@ -356,6 +425,8 @@ class Session:
         limits = (max_rows_contributed, max_groups_contributed)
         if command := COMMAND.match(query):
             return self._told(command, query, parameters, epsilon, delta, weights, limits)
+        if (known := self._catalogue(query, parameters)) is not None:
+            return known
         plan = self._plan(query, epsilon, delta, parameters, weights, limits)
         if self._stage is None:
             twin = self._shadow.twin()
@@ -400,7 +471,7 @@ class Session:
         tables of the same names are other answers."""
         with self._lock:
             if self._scratch is None:
-                self._scratch = Scratch()
+                self._scratch = Scratch(float(self._catalog.policy.defaults.max_seconds))
             return self._scratch
 
     def _told(
@@ -436,6 +507,32 @@ class Session:
         names = ("of", "spent_epsilon", "left_epsilon", "total_epsilon", "total_delta", "part_left")
         return self._finisher().tell(names, list(rows), self._free())
 
+    @property
+    def tables(self) -> Tables:
+        """The tables and views with their columns and what is public about them. Free; no row is looked at."""
+        if self._tables is None:
+            views = dict(self._catalog.policy.views)
+            columns = view_columns(views, self._shadow.twin(within=True)) if views else {}
+            self._tables = tables_of(self._catalog, columns)
+        return self._tables
+
+    def _catalogue(self, query: str, parameters: object) -> Answer | None:
+        """The answer to DESCRIBE, SHOW TABLES, SUMMARIZE or a query on information_schema, which are free; None for others."""
+        try:
+            if command := describe.COMMAND.match(query):
+                names, types, rows = describe.told(command, self.tables)
+            elif (tree := describe.about_the_catalogue(query)) is not None:
+                names, types, rows = describe.catalogue(tree, query, self.tables)
+            else:
+                return None
+        except Refused as error:
+            error.locate(query)
+            raise
+        bind({}, parameters)
+        answer = self._finisher().tell(names, rows, self._free(), types)
+        answer.notes = (describe.NOTE,)
+        return answer
+
     def _free(self) -> Loss:
         return Loss(0.0, 0.0, self._ledger.currency, 0.0)
 
@@ -463,6 +560,7 @@ class Session:
     @property
     def budget(self) -> Budget:
         """What has been spent, and what is left."""
+        self._open()
         own = self._describe(self._ledger.balance(self._analyst)) if self._analyst else None
         return self._describe(self._ledger.balance(), own)
 
@@ -479,17 +577,21 @@ class Session:
         parameters: object = None,
         weights: Sequence[float] | None = None,
         limits: tuple[int | None, int | None] = (None, None),
+        now: datetime.datetime | None = None,
     ) -> Plan | Program:
+        self._open()
         plain = parameters is None and weights is None and {type(epsilon), type(delta)} <= {float, int, type(None)}
         plain = plain and {*map(type, limits)} <= {int, type(None)}
-        asked = (query, epsilon, delta, *limits) if plain else None
+        now = now or self._now()
+        timed = any(map(asks_time, (str(query), *self._catalog.policy.views.values())))
+        asked = (query, epsilon, delta, *limits, now if timed else None) if plain else None
         if asked is not None and asked in self._plans:  # compiling is a pure function of these
             return self._plans[asked]
         policy = self._catalog.policy
         epsilon_, delta_ = privacy(policy, epsilon, delta, policy.max_epsilon(self._analyst))
         catalog = self._catalog.limited(*limits)
         try:
-            plan = compiler.compile(query, catalog, epsilon_, delta_, parameters, shares(weights))
+            plan = compiler.compile(query, catalog, epsilon_, delta_, parameters, shares(weights), now)
             second_opinion(query)
             self._confirm(plan)
         except Refused as error:
@@ -507,7 +609,8 @@ class Session:
         return Loss(float(plan.epsilon), float(plan.delta), plan.charge.currency, plan.charge.amount / 10**18)
 
     def close(self) -> None:
-        """Let go of everything. The ledger stays."""
+        """Let go of everything; the session refuses from then on. The ledger stays."""
+        self._closed = True
         self._scratch = self._stage = None
         self._backend.close()
 
@@ -520,7 +623,9 @@ class Session:
         self.close()
 
 
-def noisy(plan: Plan, snapshot: Snapshot, tick: Tick) -> tuple[Plan, Noisy | None, tuple[int, ...]] | None:
+def noisy(
+    plan: Plan, snapshot: Snapshot, tick: Tick, end: float = math.inf
+) -> tuple[Plan, Noisy | None, tuple[int, ...]] | None:
     """What is released, with the plan that it was released by: if limits are chosen first, the one that follows the choice."""
     rungs: tuple[int, ...] = ()
     if not plan.noise:  # the groups are public, and nothing is asked about them
@@ -530,17 +635,33 @@ def noisy(plan: Plan, snapshot: Snapshot, tick: Tick) -> tuple[Plan, Noisy | Non
             lambda: choose(plan, snapshot.run(plan.climb)),
             snapshot.interrupt,
             partial(tick, "choosing limits for release"),
+            end,
         )
         if chosen is None:
             return None
         plan, rungs = plan.then(chosen), chosen
     try:
         found = interruptible(
-            lambda: release(plan, snapshot.run), snapshot.interrupt, partial(tick, "computing release")
+            lambda: release(plan, snapshot.run), snapshot.interrupt, partial(tick, "computing release"), end
         )
     finally:
         tick("")
     return None if found is None else (plan, found, rungs)
+
+
+def here() -> datetime.datetime:
+    """What the machine's clock says, in UTC."""
+    return datetime.datetime.now(datetime.UTC)
+
+
+def rounded(now: datetime.datetime, clock: Interval) -> datetime.datetime:
+    """A time in UTC rounded down, as the engine's time_bucket does: weeks begin on Mondays.
+
+    >>> str(rounded(datetime.datetime(2024, 5, 17, 12, 45), Interval(0, 0, 3_600_000_000)))
+    '2024-05-17 12:00:00'
+    """
+    start, step = datetime.datetime(2000, 1, 3), datetime.timedelta(microseconds=int(clock.length))
+    return start + (now.replace(tzinfo=None) - start) // step * step
 
 
 def usable(value: object) -> bool:

@@ -49,6 +49,7 @@ POLICY: dict[str, Any] = {
     },
     "measurement": {
         "person": {"column": "admission", "references": "admission.id"},
+        "shared": True,
         "columns": {"kind": {"in": ["pulse", "pressure", "temperature"]}, "value": {"between": [0, 250]}},
     },
     "ward": {"public": True, "key": ["name"]},

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from shop import SHOP
 DATABASES = {one.name: one for one in (SHOP, HITS, EVENTS, HOSPITAL)}
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 HERE = Path(__file__).parent / "specs"
+NOW = datetime.datetime(2026, 5, 17, 12)  # what clocks say where there is no session
 
 
 @dataclass(frozen=True)

@@ -157,8 +157,24 @@ def test_an_open_connection_needs_a_ledger_and_a_name(owner: duckdb.DuckDBPyConn
     with pytest.raises(dpsql.Refused, match="ledger_missing"):
         connect(owner, ledger=None)
     anonymous = {key: value for key, value in shop.policy().items() if key != "dataset"}
-    with pytest.raises(dpsql.Refused, match="dataset_missing"):
+    with pytest.raises(dpsql.Refused, match="dataset_missing") as caught:
         dpsql.connect(owner, policy=anonymous, ledger=":memory:")
+    assert '\n[dataset]\nid = "shop"' in caught.value.hint
+
+
+def test_a_file_has_one_name_however_it_is_opened(tmp_path: Path) -> None:
+    """The ledger of a path is that of a connection to it, and not that of another file."""
+    policy = {"budget": {"epsilon": 1.0}, "tables": {"t": {"person": "p", "max_rows_contributed": 1}}}
+    for name in ("one.duckdb", "two.duckdb"):
+        with duckdb.connect(str(tmp_path / name)) as connection:
+            connection.execute("CREATE TABLE t AS SELECT 1 AS p")
+    ledger = tmp_path / "one.ledger"
+    with dpsql.connect(tmp_path / "one.duckdb", policy=policy) as db:
+        db.sql("SELECT count(*) FROM t", epsilon=0.25)
+    with duckdb.connect(str(tmp_path / "one.duckdb")) as connection:
+        assert dpsql.connect(connection, policy=policy, ledger=ledger).budget.spent.epsilon == 0.25
+    with duckdb.connect(str(tmp_path / "two.duckdb")) as other, pytest.raises(dpsql.Refused, match="ledger_differs"):
+        dpsql.connect(other, policy=policy, ledger=ledger)
 
 
 @pytest.mark.parametrize(
@@ -271,3 +287,25 @@ def test_quoted_names(tmp_path: Path) -> None:
         epsilon=1e9,
     )
     assert answer.fetchall()[:2] == [("a", 250, 50, 100, 50), ("b'", 0, 0, 0, 0)]
+
+
+def test_a_file_that_this_process_has_open_read_only(tmp_path: Path) -> None:
+    """One instance serves both; open for writing, or with settings of its own, it is refused."""
+    policy = {"budget": {"epsilon": 9.0}, "tables": {"t": {"person": "p", "max_rows_contributed": 1}}}
+    file = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(file)) as connection:
+        connection.execute("CREATE TABLE t AS SELECT i AS p FROM range(100) t(i)")
+        with pytest.raises(dpsql.Refused, match="database_in_use"):
+            dpsql.connect(file, policy=policy)
+    with duckdb.connect(str(file), read_only=True) as connection:
+        with dpsql.connect(file, policy=policy) as db:
+            assert abs(db.sql("SELECT count(*) FROM t", epsilon=1).fetchall()[0][0] - 100) < 50
+        assert connection.execute("SELECT count(*) FROM t").fetchall() == [(100,)]
+        connection.execute("SET GLOBAL integer_division = true")
+        with pytest.raises(dpsql.Refused, match="setting_not_supported"):
+            dpsql.connect(file, policy=policy)
+    other = duckdb.connect(str(file), read_only=True, config={"threads": 1})
+    with other, pytest.raises(dpsql.Refused, match="database_in_use"):
+        dpsql.connect(file, policy=policy)
+    with duckdb.connect(str(file)) as connection:  # nothing of ours is left open
+        connection.execute("INSERT INTO t VALUES (1)")

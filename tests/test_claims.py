@@ -80,7 +80,7 @@ def test_proof_prints() -> None:
 
 
 def test_trusted_base_is_small() -> None:
-    """An afternoon's reading: about 4,400 lines of Python; and the table of functions for another.
+    """An afternoon's reading: about 4,900 lines of Python; and the table of functions for another.
 
     The native form of the limit pass is 3,150 lines more, half of it for types and memory; the SQL form says what it must give.
     What is not limited (single, native, prepare: 550 lines) is new work for whoever reads the proof; test_single and test_prepare
@@ -91,7 +91,7 @@ def test_trusted_base_is_small() -> None:
     The table has a cap of its own: some 235 rows, each with its types, its range and its total form, to be read one by one.
     It holds every function that can be made total (test_names), and grows by 5 lines for each of the last ninety.
     """
-    names = "compile algebra relations passes/track passes/bound passes/climb passes/measure passes/single passes/native passes/limit passes/allot mechanisms/laplace mechanisms/gaussian accountant release prepare ledger"
+    names = "compile algebra relations passes/track passes/growth passes/bound passes/climb passes/measure passes/single passes/native passes/limit passes/allot mechanisms/laplace mechanisms/gaussian accountant release prepare ledger"
     python = sum(len((ROOT / "dpsql" / f"{name}.py").read_text().splitlines()) for name in names.split())
     table = sum(len(path.read_text().splitlines()) for path in (ROOT / "dpsql" / "functions").glob("*.py"))
     rust = sum(
@@ -102,7 +102,7 @@ def test_trusted_base_is_small() -> None:
         len(path.read_text().split("#[cfg(test)]\nmod tests")[0].splitlines())
         for path in (ROOT / "rust" / "limit").rglob("*.rs")
     )
-    assert python < 4_470 and table < 2_740 and rust < 2_650 and limits < 3_200
+    assert python < 4_950 and table < 2_740 and rust < 2_650 and limits < 3_200
 
 
 def test_readme_commands() -> None:
@@ -137,7 +137,7 @@ def test_readme_ten_minutes(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-e"], input=block, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert 'person = "person"' in done.stdout and "no  " not in done.stdout
-    assert done.stderr.count("a rehearsal on synthetic rows") == 1
+    assert done.stdout.count("a rehearsal on synthetic rows") == 1
     number = r"(-?[\d,.]+) ± [\d,.]+"
     rehearsed, real = re.findall(rf"Bern │ +{number} │ +{number} │", done.stdout)
     assert float(rehearsed[0].replace(",", "")) < 10_000

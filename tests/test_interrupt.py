@@ -116,7 +116,9 @@ def test_impatience_changes_nothing(slow: Path) -> None:
 def test_the_command_line_says_that_the_charge_stands(slow: Path) -> None:
     code, out, err, took = interrupt(slow, "-m", "dpsql", "sql", "slow.duckdb", SLOW)
     assert (code, out) == (130, "")
-    assert err == "interrupted: the query was interrupted; its charge stands\n"
+    assert err.splitlines()[1:] == [
+        "interrupted: the query was interrupted; its charge stands"
+    ]  # behind the new ledger
     assert took < 10
     assert entries(slow) == [("reserved", SLOW)]
 

@@ -43,8 +43,9 @@ from dpsql import head
 from dpsql.accountant import UNIT, Charge, units
 from dpsql.catalog import Policy, read_policy
 from dpsql.history import recorded, verify
-from dpsql.ledger import VERSION, Ledger, raise_budget
+from dpsql.ledger import VERSION, Ledger
 from dpsql.plan import Plan
+from dpsql.upkeep import raise_budget
 
 COUNT = "SELECT count(*) FROM visits"
 TABLES = {
@@ -620,7 +621,7 @@ def test_a_budget_is_raised_by_a_row(path: Path, plan: Plan) -> None:
 )
 def test_a_budget_only_grows(path: Path, budget: dict[str, Any]) -> None:
     Ledger(path, "shop", read_policy(declare(budget={"epsilon": 2.0, "delta": 1e-6})))
-    with pytest.raises(dpsql.Refused, match="ledger_differs"):
+    with pytest.raises(dpsql.Refused, match="nothing_to_raise" if budget["epsilon"] == 2.0 else "ledger_differs"):
         raise_budget(path, read_policy(declare(budget=budget)), "")
     assert rows(path) == []
 
@@ -633,7 +634,7 @@ def test_a_budget_is_raised_by_an_owner_only(path: Path) -> None:
         with pytest.raises(dpsql.Refused, match="role_may_not"):
             raise_budget(path, larger, name)
     raise_budget(path, larger, "olga")
-    with pytest.raises(dpsql.Refused, match="ledger_corrupt"):  # what is not there is not made
+    with pytest.raises(dpsql.Refused, match="ledger_missing"):  # what is not there is not made
         raise_budget(path.with_name("x.ledger"), larger, "olga")
     assert not path.with_name("x.ledger").exists()
 
@@ -680,6 +681,88 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path, plan: Plan, n
 def test_a_read_only_directory_is_refused(tmp_path: Path, plan: Plan) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     assert refusal(tmp_path / "locked" / "x.ledger", plan) == "ledger_unavailable"
+
+
+LOOKS = """
+import json, os, sys
+import dpsql
+import dpsql.session
+if os.geteuid() == 0:
+    os.setegid(65534), os.seteuid(65534)  # root may write everywhere
+db = dpsql.connect("shop.duckdb", policy="shop.policy.toml")
+explained = str(db.explain("SELECT count(*) FROM visits", epsilon=0.1))
+rehearsed = db.rehearse("SELECT count(*) FROM visits", epsilon=0.1).fetchall()
+try:
+    db.sql("SELECT count(*) FROM visits", epsilon=0.1)
+    code = ""
+except dpsql.Refused as error:
+    code = error.code
+from pathlib import Path
+from dpsql.catalog import read_policy
+from dpsql.prepare import prepare
+try:
+    prepare(Path("shop.duckdb"), read_policy("shop.policy.toml"))
+except dpsql.Refused as error:
+    assert error.code == "cannot_prepare" and error.hint, error
+print(json.dumps([db.budget.spent.epsilon, db.budget.left.epsilon, "cost" in explained, len(rehearsed), code]))
+"""
+
+
+def test_what_charges_nothing_needs_no_place_to_write() -> None:
+    """explain, rehearse and budget work in a directory that cannot be written, with a ledger and without one."""
+    with TemporaryDirectory() as folder:
+        place = Path(folder)
+        with duckdb.connect(str(place / "shop.duckdb")) as connection:
+            connection.execute("CREATE TABLE visits AS SELECT 1 AS person, 7 AS spend, 40 AS age")
+        (place / "shop.policy.toml").write_text(
+            "[budget]\nepsilon = 1.0\n[tables.visits]\nperson = 'person'\nmax_rows_contributed = 1\n"
+        )
+
+        def look() -> list[Any]:
+            place.chmod(0o555)
+            for file in place.iterdir():
+                file.chmod(0o444)
+            done = subprocess.run([sys.executable, "-c", LOOKS], cwd=place, capture_output=True, text=True)
+            place.chmod(0o755)
+            for file in place.iterdir():
+                file.chmod(0o644)
+            assert done.returncode == 0, done.stderr
+            found: list[Any] = json.loads(done.stdout)
+            return found
+
+        assert look() == [0, 1, True, 1, "ledger_unavailable"]
+        assert sorted(file.name for file in place.iterdir()) == ["shop.duckdb", "shop.policy.toml"]
+        policy, ledger = place / "shop.policy.toml", place / "shop.ledger"
+        Ledger(ledger, "shop.duckdb", read_policy(policy))  # its head is there, and ends at the first row
+        assert look() == [0, 1, True, 1, "ledger_unavailable"]
+        head.beside(ledger).unlink()  # as after a crash
+        assert look() == [0, 1, True, 1, "ledger_unavailable"]
+        with dpsql.connect(place / "shop.duckdb", policy=policy) as db:
+            db.sql(COUNT, epsilon=0.25)
+        assert look() == [0.25, 0.75, True, 1, "ledger_unavailable"]
+
+
+def test_a_lazy_ledger_is_made_by_the_first_charge(path: Path, plan: Plan) -> None:
+    policy = read_policy(declare())
+    one, two = (Ledger(path, "shop", policy, lazy=True) for _ in range(2))
+    other = Ledger(path, "shop", read_policy(declare(2.0)), lazy=True)
+    assert one.balance().left.amount == UNIT and one.last_charge() is None and not path.exists()
+    one.reserve(plan, COUNT, "")
+    assert path.exists() and head.beside(path).exists()
+    assert one.balance().spent.amount == two.balance().spent.amount == TENTH
+    two.reserve(plan, COUNT, "")
+    assert one.balance().spent.amount == 2 * TENTH
+    for use in (other.balance, lambda: other.reserve(plan, COUNT, "")):  # the ledger's own terms win
+        with pytest.raises(dpsql.Refused) as caught:
+            use()
+        assert caught.value.code == "ledger_differs"
+    path.unlink()
+    head.beside(path).unlink()
+    for use in (one.balance, two.balance, lambda: one.reserve(plan, COUNT, "")):  # they have seen it: it is lost
+        with pytest.raises(dpsql.Refused) as caught:
+            use()
+        assert caught.value.code == "ledger_corrupt"
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("name", ["a#b?mode=memory&c.ledger", "100%41.ledger", "50% off.ledger", "é ☃.ledger"])
@@ -982,7 +1065,7 @@ def test_a_full_disk_is_refused(path: Path, plan: Plan) -> None:
     order.write_bytes(pickle.dumps((plan, read_policy(declare(1e6)))))
     ended = subprocess.run([sys.executable, "-c", FULL, str(order), str(path)], capture_output=True, text=True)
     code, accepted = ended.stdout.split()
-    assert (ended.stderr, code) == ("", "ledger_unavailable")
+    assert (ended.stderr.count("\n"), code) == (1, "ledger_unavailable") and "a new ledger begins" in ended.stderr
     assert 1 < int(accepted) == len(rows(path))
     assert check_totals(path) == int(accepted) * TENTH
     opened(path, 1e6).reserve(plan, COUNT, "")

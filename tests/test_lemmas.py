@@ -11,6 +11,7 @@ import math
 import random
 import zlib
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -28,8 +29,10 @@ from dpsql import compile as compiler
 from dpsql.backends import DuckDB
 from dpsql.catalog import Catalog, Table, build, read_policy
 from dpsql.compile import compile, release
+from dpsql.errors import Refused
 from dpsql.mechanisms import Gaussian
 from dpsql.passes.bound import bound
+from dpsql.passes.growth import Growth
 from dpsql.passes.limit import limit
 from dpsql.passes.parse import Parsed, parse
 from dpsql.passes.resolve import resolve
@@ -117,8 +120,9 @@ def engine() -> duckdb.DuckDBPyConnection:
 def catalog(ledger: str, name: str = "shop") -> Catalog:
     one = spec.DATABASES[name]
     policy = read_policy(one.undeclared() if ledger == "undeclared" else one.policy(accounting=ledger))
-    with DuckDB(engine()).snapshot() as snapshot:
-        return build(policy, snapshot.schemas(policy.tables))
+    backend = DuckDB(engine())
+    with backend.snapshot() as snapshot:
+        return build(policy, snapshot.schemas(policy.tables), backend.repeats)
 
 
 class Part(str):
@@ -150,7 +154,7 @@ def parts(query: str, name: str) -> list[str]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiler, "release", note)
-        made = compile(query, known, Fraction(1), Fraction(1, 10**8))
+        made = compile(query, known, Fraction(1), Fraction(1, 10**8), now=spec.NOW)
     return [query] if isinstance(made, Plan) else list(found.values())
 
 
@@ -173,7 +177,7 @@ def released(table: Table, unique: str, name: str) -> Table:
 
 
 def read(query: str) -> Parsed:
-    return Parsed(query.tree.copy()) if isinstance(query, Part) else parse(query)
+    return Parsed(query.tree.copy()) if isinstance(query, Part) else parse(query, spec.NOW)
 
 
 def beside(known: Catalog, query: str) -> Catalog:
@@ -278,6 +282,55 @@ def test_locality(name: str, seed: int) -> None:
     assert not any(bag(relation) for relation in relations)
 
 
+MULTIPLYING = [  # one person's rows, by each other, by lists and by public tables
+    "SELECT count(*) FROM customer c JOIN orders a ON a.customer = c.id JOIN orders b ON b.customer = c.id",
+    "SELECT a.status, b.status, count(*), sum(a.amount) FROM orders a LEFT JOIN orders b ON a.customer = b.customer AND a.quantity < b.quantity GROUP BY ALL",
+    "SELECT count(*) FROM orders a FULL JOIN orders b ON a.customer = b.customer",
+    "SELECT count(*) FROM orders a WHERE EXISTS (SELECT 1 FROM orders b WHERE a.customer = b.customer AND a.placed < b.placed)",
+    "SELECT count(*) FROM orders a WHERE NOT EXISTS (SELECT 1 FROM orders b WHERE a.customer = b.customer AND a.weight < b.weight)",
+    "SELECT x, count(*) FROM customer, unnest(tags) AS u(x), unnest(tags) AS v(y), unnest([age, tier]) AS w(z) GROUP BY x",
+    "SELECT count(x), count(*) FROM customer LEFT JOIN unnest(tags) AS u(x) ON true",
+    "SELECT count(*), sum(i.n) FROM item i JOIN orders o ON i.order_id = o.id JOIN item j ON j.order_id = o.id",
+    "SELECT count(y) FROM (SELECT id, first(tags ORDER BY age) AS l FROM customer GROUP BY id), unnest(l) AS u(x), unnest(l) AS v(y)",
+    "SELECT vat, count(*) FROM orders o JOIN rate r ON o.country = r.country JOIN country c ON c.vat > 0.1 JOIN orders p ON p.customer = o.customer GROUP BY vat",
+    "SELECT count(*) FROM (SELECT customer, status FROM orders UNION ALL SELECT id, segment FROM customer) s JOIN orders o USING (customer)",
+]
+
+
+@pytest.mark.parametrize("seed", few(0, 4))
+@pytest.mark.parametrize("most", [0, 1, 2, 5])
+def test_growth(most: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No person has more rows in a relation than `Growth` says, and what is cut of a person's rows depends on these alone.
+
+    With `most` rows and elements, which cut much of what is there; 0: as usual.
+    """
+    if most:
+        monkeypatch.setattr("dpsql.passes.track.STEPS", ((most, most),))
+        monkeypatch.setattr("dpsql.passes.growth.WIDE", 10**9)
+    one, known = spec.DATABASES["shop"], catalog("gdp")
+    everything = [*MULTIPLYING, *(QUERIES["shop"] if most in (0, 2) else [])]
+    queries = [query for query in everything if not most or any(word in query for word in ("JOIN", "unnest", "EXISTS"))]
+    tracked = []
+    for query in queries:
+        with suppress(Refused):  # a statement of several releases
+            found = track(resolve(parse(query, spec.NOW), known), known)
+            tracked.append((select(found.relation).sql("duckdb"), Growth(known).rows(found.relation)))
+    assert len(tracked) >= len(MULTIPLYING)
+    rows = one.wild(seed)
+    one.fill(engine(), rows)
+    wholes = [bag(sql) for sql, _ in tracked]
+    parts: list[Counter[tuple[Any, ...]]] = [Counter() for _ in tracked]
+    for person in one.persons(rows):
+        alone = one.only(rows, [person])
+        one.fill(engine(), alone)
+        there = sum(len(rows_) for rows_ in alone.values())
+        for part, (sql, most_rows) in zip(parts, tracked, strict=True):
+            found_ = bag(sql)
+            assert sum(found_.values()) <= most_rows.factor * there**most_rows.power and most_rows.power <= 1, sql
+            part.update(found_)
+    assert wholes == parts
+
+
 SOME = 5  # persons that are removed, other than from the first database, where everyone is
 PAIRS = [("shop", 100, "gdp"), ("shop", 101, "gdp"), ("shop", 102, "pure"), *((name, 100, "gdp") for name in OTHERS)]
 MORE = [(name, seed, ledger) for name in spec.DATABASES for seed in range(103, 109) for ledger in ("gdp", "pure")]
@@ -338,8 +391,9 @@ def test_gaussian_noise_in_a_pure_ledger() -> None:
 def test_replacing(ledger: str) -> None:
     """Two databases that lack one person each are neighbours by replacement: they are `swap` times as far apart at the most."""
     rows, known = (shop.wild(200), read_policy(shop.policy(accounting=ledger, neighbours="replace")))
-    with DuckDB(engine()).snapshot() as snapshot:
-        replacing = build(known, snapshot.schemas(known.tables))
+    backend = DuckDB(engine())
+    with backend.snapshot() as snapshot:
+        replacing = build(known, snapshot.schemas(known.tables), backend.repeats)
     plans = [
         release(
             read(query),

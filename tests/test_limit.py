@@ -446,7 +446,11 @@ def test_references_are_followed_step_by_step() -> None:
         tables = {
             "people": {"person": "id"},
             "trips": {"person": {"column": "who", "references": "people.id"}},
-            "stops": {"person": {"column": "trip", "references": "trips.trip"}, "columns": {"k": {"in": [0, 1, 2]}}},
+            "stops": {
+                "person": {"column": "trip", "references": "trips.trip"},
+                "shared": True,
+                "columns": {"k": {"in": [0, 1, 2]}},
+            },
         }
         tables["people"]["key"], tables["trips"]["key"] = ["id"], ["trip"]
         plan = plan_of(own, tables, "SELECT k, count(*) FROM stops GROUP BY k", 100, 3)
@@ -467,7 +471,7 @@ def test_what_is_referred_to_may_have_any_number(kind: str, end: str) -> None:
         own.execute(f"INSERT INTO people VALUES (1000, '{far}'::{kind}), (1001, '{far}'::{kind})")
         own.execute(f"INSERT INTO orders SELECT '{far}'::{kind} FROM range(20)")
         owner = {"column": "account", "references": "people.account"}
-        tables = {"people": {"person": "id", "key": ["account"]}, "orders": {"person": owner}}
+        tables = {"people": {"person": "id", "key": ["account"]}, "orders": {"person": owner, "shared": True}}
         plan = plan_of(own, tables, "SELECT count(*) FROM orders", 30, 1)
         assert plan.limits is not None and len(plan.limits.owners) == 1
         assert same(natively(own, plan), by_sql(own, plan), True)
@@ -483,8 +487,8 @@ def test_many_owners_are_found_by_many_rows() -> None:
         own.execute("CREATE TABLE stops AS SELECT 1 + i % 3 AS b FROM range(10) r(i)")
         tables = {
             "people": {"person": "id", "key": ["a"]},
-            "trips": {"person": {"column": "a", "references": "people.a"}, "key": ["b"]},
-            "stops": {"person": {"column": "b", "references": "trips.b"}},
+            "trips": {"person": {"column": "a", "references": "people.a"}, "key": ["b"], "shared": True},
+            "stops": {"person": {"column": "b", "references": "trips.b"}, "shared": True},
         }
         plan = plan_of(own, tables, "SELECT count(*) FROM stops", 30, 1)
         assert plan.limits is not None and len(plan.limits.owners) == 2

@@ -105,7 +105,7 @@ AGE = "SELECT count(*) FROM customer WHERE age > "
         ("SELECT count(*) FROM customer LIMIT ?", [1.0], "parameter_invalid"),
         ("SELECT segment, count(*) FROM customer GROUP BY ?", [1], "key_not_supported"),
         ("SELECT segment, count(*) FROM customer GROUP BY segment ORDER BY ?", [1], "position_invalid"),
-        ("SELECT count(*) FROM ?", ["customer"], "not_supported"),
+        ("SELECT count(*) FROM ?", ["customer"], "syntax"),
         (AGE + "? AND age < $1", [1], "parameters_mixed"),
         (AGE + "$a AND age < $1", {"a": 1, "1": 2}, "parameters_mixed"),
         (AGE + ":a", {"a": 1}, "syntax"),

@@ -85,7 +85,7 @@ SOME = [one if i % 6 == 0 else pytest.param(one, marks=pytest.mark.long) for i, 
 def test_no_argument_is_dropped(one: spec.Spec) -> None:
     """Each argument that a node could have and has not is set: that must be refused, or change the meaning."""
     known = catalog("gdp")
-    tree = parse(one.query).tree
+    tree = parse(one.query, spec.NOW).tree
     original = resolve(Parsed(tree), known)
     for index, node in enumerate(tree.walk()):
         for argument in node.arg_types:

@@ -2,7 +2,9 @@
 
 import copy
 import datetime
+import json
 import math
+import re
 import tomllib
 from collections.abc import Iterator
 from fractions import Fraction
@@ -14,6 +16,7 @@ import pytest
 
 import dpsql
 from dpsql.catalog import Analyst, read_policy
+from dpsql.problems import problems, warnings
 
 TOML = """
 [dataset]
@@ -331,7 +334,7 @@ def test_one_column_declared_twice(database: duckdb.DuckDBPyConnection, tmp_path
         ({"column": "customer", "references": "nowhere.id"}, "'nowhere', which is not a table of persons"),
         ({"column": "customer", "references": "nation.number"}, "'nation', which is not a table of persons"),
         ({"column": "customer", "references": "customer.nothing"}, "no column 'nothing'"),
-        ({"column": "customer", "references": "customer.number"}, "customer is INTEGER but customer.number is BIGINT"),
+        ({"column": "customer", "references": "customer.price"}, "customer is INTEGER but customer.price is DECIMAL"),
         ({"column": "customer", "references": "customer.name"}, "VARCHAR"),
         ({"column": "ratio", "references": "customer.ratio"}, "floating"),
         ({"column": "customer", "references": "orders.number"}, "circle"),
@@ -375,7 +378,10 @@ NOON = datetime.datetime(1995, 5, 5, 12)
         ("happy", {"between": [False, True]}, "BOOLEAN has no range"),
         ("list", {"between": [0, 1]}, "has no range"),
         ("joined", {"between": [1992, 1998]}, "1992 is not a value of type DATE"),
-        ("joined", {"between": ["1992-01-01", "1998-12-31"]}, "is not a value of type DATE"),
+        ("joined", {"between": ["1992-01-01", "1998-02-30"]}, "is not a value of type DATE"),
+        ("joined", {"between": ["1998-12-31", "1992-01-01"]}, "low end is above"),
+        ("joined", {"between": ["19920101", "1998-12-31"]}, "is not a value of type DATE"),
+        ("seen", {"between": ["1992-01-01", "1998-12-31T10:00:00Z"]}, "is not a value of type TIMESTAMP"),
         ("joined", {"between": [NOON, NOON]}, "is not a value of type DATE"),
         ("joined", {"between": [datetime.date(1998, 1, 1), DAY]}, "low end is above the high end"),
         ("seen", {"between": [NOON.replace(tzinfo=datetime.UTC), NOON]}, "is not a value of type TIMESTAMP"),
@@ -394,7 +400,8 @@ NOON = datetime.datetime(1995, 5, 5, 12)
         ("small", {"in": [1.5]}, "1.5 is not a value of type TINYINT"),
         ("small", {"in": [1, 1000]}, "TINYINT"),
         ("happy", {"in": [1, 0]}, "1 is not a value of type BOOLEAN"),
-        ("joined", {"in": ["1995-05-05"]}, "is not a value of type DATE"),
+        ("joined", {"in": ["1995-05-05T00:00:00"]}, "is not a value of type DATE"),
+        ("joined", {"in": ["1995-05-05", datetime.date(1995, 5, 5)]}, "twice"),
         ("joined", {"in": [DAY, DAY]}, "stands twice"),
         ("ratio", {"in": [0.5]}, "DOUBLE cannot have a list"),
         ("number", {"between": [0, 1], "in": [0, 1]}, "both"),
@@ -434,3 +441,117 @@ def test_a_table_that_changes_under_a_session_is_refused(tmp_path: Path) -> None
             with pytest.raises(dpsql.Refused):
                 db.sql("SELECT count(*) FROM visits", epsilon=0.1)
             assert db.budget.spent.amount == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "value"),
+    [
+        ("joined", ["1992-01-01", "1998-12-31"], [datetime.date(1992, 1, 1), datetime.date(1998, 12, 31)]),
+        (
+            "seen",
+            ["1992-01-01", "1998-12-31T10:30:00.5"],
+            [datetime.datetime(1992, 1, 1), datetime.datetime(1998, 12, 31, 10, 30, 0, 500_000)],
+        ),
+        ("seen", ["1992-01-01 10:00", "1998-12-31"], [datetime.datetime(1992, 1, 1, 10), datetime.date(1998, 12, 31)]),
+    ],
+)
+def test_dates_are_iso_texts_too(
+    database: duckdb.DuckDBPyConnection, tmp_path: Path, column: str, text: list[str], value: list[Any]
+) -> None:
+    """In dicts, in what was JSON, and in TOML."""
+    place = f"tables/customer/columns/{column}"
+    file = tmp_path / "policy.toml"
+    file.write_text(re.sub(rf"(?m)^{column} = .*$", f"{column} = {{ between = {text} }}", TOML))
+    found = []
+    for policy in (
+        changed(place, {"between": value}),
+        changed(place, {"between": text}),
+        changed(place, json.loads(json.dumps({"between": text}))),
+        file,
+    ):
+        with dpsql.connect(database, policy=policy, ledger=":memory:", analyst="ana") as db:
+            found.append(db._catalog.tables["customer"].columns[column].between)
+    assert found[0] is not None and found == [found[0]] * 4
+
+
+def test_a_list_of_dates_as_texts(database: duckdb.DuckDBPyConnection) -> None:
+    policy = changed("tables/customer/columns/joined", {"in": ["1992-01-01", "1992-01-02"]})
+    with dpsql.connect(database, policy=policy, ledger=":memory:", analyst="ana") as db:
+        rows = db.sql("SELECT joined, count(*) FROM customer GROUP BY joined").fetchall()
+    assert {row[0] for row in rows} == {datetime.date(1992, 1, 1), datetime.date(1992, 1, 2), None}
+
+
+# --- what can be said without a database -------------------------------------------------------------------------------
+
+
+def test_a_good_policy_has_no_problems() -> None:
+    assert problems(POLICY) == [] and warnings(POLICY) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message", "hint"),
+    [
+        ("budgets", {}, "budgets: unknown setting", "Did you mean budget?"),
+        ("dataset/idd", "x", "dataset.idd: unknown setting", "Did you mean id?"),
+        ("budget/epsilom", 1, "budget.epsilom: unknown setting", "Did you mean epsilon?"),
+        ("defaults/max_rows", 3, "defaults.max_rows: unknown setting", "Did you mean max_rows_contributed?"),
+        ("analysts/ana/rolle", "owner", "analysts.ana.rolle: unknown setting", "Did you mean role?"),
+        ("tables/customer/persom", "id", "tables.customer.persom: unknown setting", "Did you mean person?"),
+        ("tables/orders/person/colum", "x", "orders.person.colum: unknown setting", "Did you mean column?"),
+        ("tables/customer/columns/name/inn", [], "name.inn: unknown setting", "Did you mean in?"),
+        ("budget", ..., "budget: is missing", "Add [budget]"),
+        ("budget/epsilon", -1, "budget.epsilon: must be greater", ""),
+        ("budget/delta", 2, "budget.delta: must lie between", ""),
+        ("analysts/ana/epsilon", 0, "analysts.ana.epsilon: must be", ""),
+        ("analysts/ana/role", "viewer", "analysts.ana.role: a viewer has no part", "Leave epsilon out."),
+        ("tables/customer/columns/number", {"between": [10, -5]}, "number.between: the low end is above", ""),
+        ("tables/customer/columns/joined", {"between": ["2020-02-01", "2020-01-01"]}, "low end is above", ""),
+        ("tables/customer/columns/joined", {"between": ["a", "b"]}, "neither a date", ""),
+        ("tables/customer/columns/name", {"in": []}, "name.in: expected a list", ""),
+        ("tables/customer/columns/name", {"in": ["a", "a"]}, "name.in: a value stands twice", ""),
+        ("tables/customer/columns/name", {"in": ["a", 1]}, "name.in: its values are not of one type", ""),
+        ("tables/customer/columns/small", {"in": [1], "between": [0, 1]}, "both `between` and `in`", "Keep one"),
+        ("tables/customer/columns/small", {"type": "SMALL"}, "is not a type that can be declared", ""),
+        ("tables/nation/public", ..., "must have either `person` or `public", "Write person"),
+        ("tables/nation/person", "number", "must have either `person` or `public", ""),
+        ("tables/nation/key", "number", "nation.key: expected a list", ""),
+        ("tables/nation/max_rows_contributed", 0, "expected a whole number", ""),
+        ("tables/orders/person/references", "custmer.id", "references 'custmer'", "Did you mean customer?"),
+        ("tables/orders/person/references", "nation.number", "references 'nation'", ""),
+        ("tables/orders/person/references", "customer.idd", "column 'idd'", "Did you mean id?"),
+        ("tables/orders/person/references", "items.order_number", "circle", ""),
+        ("tables/orders/person/references", "customer", "expected a column and what it references", ""),
+        ("tables/Nation", {"public": True}, "is the same table", ""),
+        ("views", {"v": 5}, "views: must map names", ""),
+    ],
+)
+def test_a_problem_is_found_without_a_database(place: str, value: Any, message: str, hint: str) -> None:
+    policy = changed(place, value)
+    found, *more = problems(policy)
+    assert all("circle" in other.message for other in more)  # each table on it says so
+    assert found.code == "policy_invalid" and message in found.message and hint in found.hint
+
+
+def test_all_problems_are_found_at_once() -> None:
+    policy = changed("budget/epsilon", 0)
+    policy["budget"]["delta"] = 3
+    policy["tables"]["customer"]["columns"]["number"] = {"between": [3, 1]}
+    policy["tables"]["customer"]["columns"]["name"] = {"in": ["a", "a"]}
+    policy["tables"]["orders"]["person"]["references"] = "customers.id"
+    policy["tables"]["more"] = {}
+    places = [problem.message.split(": ")[0].removeprefix("policy, ") for problem in problems(policy)]
+    assert places == [
+        "budget.epsilon",
+        "budget.delta",
+        "tables.customer.columns.number.between",
+        "tables.customer.columns.name.in",
+        "tables.orders.person",
+        "tables.more",
+    ]
+
+
+@pytest.mark.parametrize(("place", "value"), [("budget/delta", 0.002), ("budget/epsilon", 21)])
+def test_a_budget_that_promises_little_is_a_warning(place: str, value: float) -> None:
+    policy = changed(place, value)
+    (found,) = warnings(policy)
+    assert problems(policy) == [] and found.startswith(place.replace("/", "."))

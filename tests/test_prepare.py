@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from forms import by_sql, natively, same
 
 import dpsql
-from dpsql.catalog import read_policy
+from dpsql.catalog import INTEGERS, read_policy
 from dpsql.frontends.cli import cli
 from dpsql.plan import Plan, PublicKeys
 from dpsql.prepare import prepare
@@ -28,7 +28,11 @@ POLICY: dict[str, Any] = {
             "key": ["id"],
             "columns": {"kind": {"in": ["a", "b", "c"]}, "price": {"between": [0, 50]}, "level": {"in": [0, 1, 2, 3]}},
         },
-        "item": {"person": {"column": "order_id", "references": "orders.id"}, "columns": {"n": {"between": [0, 9]}}},
+        "item": {
+            "person": {"column": "order_id", "references": "orders.id"},
+            "shared": True,  # where it is not prepared
+            "columns": {"n": {"between": [0, 9]}},
+        },
         "shop": {"public": True, "key": ["code"]},
     },
 }
@@ -233,3 +237,58 @@ def test_the_price_does_not_change(shop: Path, tmp_path: Path) -> None:
             assert (after.charge, after.max_rows, after.noises) == (plan.charge, plan.max_rows, plan.noises)
             assert after.inner == plan.inner
         assert db.sql(QUERIES[0], query_id="one").fetchall() == first and len(db.history) == 1
+
+
+REFERENCES: dict[str, Any] = {
+    "dataset": {"id": "shop"},
+    "budget": {"epsilon": 100.0, "delta": 1e-6},
+    "defaults": {"epsilon": 1.0, "max_rows_contributed": 9, "max_groups_contributed": 3},
+    "tables": {
+        "buyer": {"person": "id", "key": ["id"]},
+        "orders": {"person": {"column": "buyer", "references": "buyer.id"}, "key": ["id"]},
+        "item": {
+            "person": {"column": "order_id", "references": "orders.id"},
+            "columns": {"kind": {"in": [0, 1]}, "n": {"between": [0, 9]}},
+        },
+    },
+}
+OF_ITEMS = (
+    "SELECT count(*) FROM item",
+    "SELECT kind, count(*), sum(n) FROM item GROUP BY kind",
+    "SELECT sum(n) FROM item JOIN orders ON item.order_id = orders.id",
+    "SELECT sum(n) FROM item JOIN orders ON item.order_id = orders.id JOIN buyer ON orders.buyer = buyer.id",
+    "SELECT sum(most) FROM (SELECT buyer, max(id) AS most FROM orders GROUP BY buyer)",
+)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("own", ["TINYINT", "INTEGER", "BIGINT", "UBIGINT"])
+@pytest.mark.parametrize("goal", ["UINTEGER", "BIGINT", "HUGEINT", "UBIGINT"])
+def test_references_between_whole_numbers_of_any_width(tmp_path: Path, own: str, goal: str, prepared: bool) -> None:
+    """Both forms, with a copy and without, count as plain SQL does, and no number is too large to be looked up."""
+    path, ends = tmp_path / "shop.duckdb", {kind: map(int, INTEGERS[kind]) for kind in (own, goal)}
+    with duckdb.connect(str(path)) as connection:
+        connection.execute(f"CREATE TABLE buyer (id {goal} PRIMARY KEY)")
+        connection.execute(f"CREATE TABLE orders (id {own} UNIQUE, buyer {own})")
+        connection.execute(f"CREATE TABLE item (order_id {goal}, kind INTEGER, n INTEGER)")
+        numbers = {kind: {0, 1, 2, 3, *found} for kind, found in ends.items()}
+        for number in numbers[goal]:
+            connection.execute("INSERT INTO buyer SELECT CAST(? AS VARCHAR)", [str(number)])
+            connection.execute("INSERT INTO item SELECT CAST(? AS VARCHAR), i % 2, i FROM range(3) t(i)", [str(number)])
+        for number in numbers[own]:
+            connection.execute("INSERT INTO orders SELECT CAST(? AS VARCHAR), CAST(? AS VARCHAR)", [str(number)] * 2)
+        connection.execute("INSERT INTO orders VALUES (NULL, 1), (7, NULL)")
+    found = len(numbers[own] & numbers[goal])
+    policy = read_policy(REFERENCES)
+    if prepared:
+        prepare(path, policy)
+    with dpsql.connect(path, policy=REFERENCES, ledger=":memory:") as db:
+        for query in OF_ITEMS:
+            plan = db._plan(query, 1.0, None)
+            assert isinstance(plan, Plan)
+            with db._backend._connect() as connection:
+                exact = by_sql(connection, plan)
+                assert same(natively(connection, plan), exact, isinstance(plan.keys, PublicKeys)) or plan.limits is None
+            if query == OF_ITEMS[0]:
+                assert exact == [(3 * found * plan.summands[0].weight,)]
+        assert abs(db.sql(OF_ITEMS[0], epsilon=20).fetchall()[0][0] - 3 * found) < 30

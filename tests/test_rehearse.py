@@ -11,6 +11,7 @@ import shop
 import spec
 
 import dpsql
+from dpsql.consistent import DISAGREE
 from dpsql.rehearse import NOTE, PERSONS
 
 QUERY = "SELECT segment, count(*) AS n, avg(age) AS age FROM customer GROUP BY segment"
@@ -26,7 +27,8 @@ def test_every_spec_can_be_rehearsed(db: dpsql.Session, one: spec.Spec) -> None:
     answer, explained = db.rehearse(one.query), db.explain(one.query)
     if all(part.then is None and part.given is None for part in explained.plan.parts):
         assert answer.plan == explained.plan
-    assert answer.notes == (NOTE, *answer.plan.notes) and answer.loss.amount == answer.loss.epsilon == 0
+    told = tuple(note for note in answer.notes if note != f"totals {DISAGREE}")
+    assert told == (NOTE, *answer.plan.notes) and answer.loss.amount == answer.loss.epsilon == 0
     assert len(answer.errors) == len(answer)
     assert db.budget.spent.amount == 0
 

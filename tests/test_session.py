@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from html import escape
 from pathlib import Path
 
 import duckdb
@@ -492,3 +493,30 @@ def test_answers_that_have_the_same_columns_are_kept_apart(db: dpsql.Session) ->
         assert answer.arrow().column("n").to_pylist() == rows
         assert [sum(ends) / 2 for _, ends in answer.interval() if ends] == pytest.approx(rows, abs=1)
     assert db._scratch is not None and len(db._scratch._desks) == 1
+
+
+def test_long_answers_are_cut_in_the_middle(capsys: pytest.CaptureFixture[str]) -> None:
+    """At 40 rows unless told; notes and what ± is stand under the table, once, on the screen and in HTML."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT i AS p, i % 100 AS k FROM range(1000) t(i)")
+    tables = {"t": {"person": "p", "max_rows_contributed": 1, "columns": {"k": {"in": list(range(100))}}}}
+    policy = {"dataset": {"id": "x"}, "budget": {"epsilon": 9.0}, "tables": tables}
+    with dpsql.connect(connection, policy=policy, ledger=":memory:") as db:
+        answer = db.sql("SELECT k, count(*) AS n FROM t WHERE k IS NOT NULL GROUP BY k ORDER BY k", epsilon=1)
+        size = len(answer)
+        assert size >= 100
+        for rows, shown in ((..., 40), (10, 10), (None, size), (0, 0)):
+            answer.show() if rows is ... else answer.show(rows=rows)  # type: ignore[arg-type]
+            printed = capsys.readouterr().out
+            left = size - shown
+            assert sum("±" in line and "│" in line for line in printed.splitlines()) == shown
+            assert (f"{left:,} of {size:,} rows are left out" in printed) == (left > 0)
+            under = printed.partition("└")[2].splitlines()[1:]
+            assert under.count("± is the noise at 95 %; clipping is not in it") == 1
+            for note in answer.notes:
+                assert " ".join(under).count(f"note: {note}") == 1
+        html = answer._repr_html_()
+        assert html.count("<tr>") == 1 + 40 + 1 and f"{size - 40} of {size} rows are left out" in html
+        assert html.count("± is the noise at 95 %; clipping is not in it") == 1
+        assert all(html.count(f"note: {escape(note)}") == 1 for note in answer.notes)
+        assert "± is the noise at 95 %; clipping is not in it" in str(db.explain("SELECT count(*) FROM t", epsilon=1))

@@ -119,7 +119,7 @@ def test_one_file_is_a_database(files: Path, monkeypatch: pytest.MonkeyPatch) ->
     with dpsql.connect("people.parquet", policy=policy) as db:
         assert db.sql("SELECT count(*) FROM people").fetchall() == [(1000,)]
     assert (files / "people.ledger").exists()
-    with pytest.raises(dpsql.Refused, match="database_closed"):
+    with pytest.raises(dpsql.Refused, match="session_closed"):
         db.sql("SELECT count(*) FROM people")
 
 
@@ -292,3 +292,21 @@ def test_a_declared_type_is_held_against_a_database() -> None:
     policy = {**TYPED, "tables": {"people": TYPED["tables"]["people"]}}
     with pytest.raises(dpsql.Refused, match="INTEGER is declared, but the column is VARCHAR"):
         dpsql.connect(owner, policy=policy, ledger=":memory:")
+
+
+@pytest.mark.parametrize(("own", "goal"), [("int8", "uint64"), ("uint64", "int8"), ("int64", "int32")])
+def test_references_between_frames_and_files_of_other_widths(tmp_path: Path, own: str, goal: str) -> None:
+    policy = {
+        "dataset": {"id": "shop"},
+        "budget": {"epsilon": 1000.0},
+        "defaults": {"epsilon": 10.0, "max_rows_contributed": 2},
+        "tables": {"buyer": {"person": "id"}, "orders": {"person": {"column": "b", "references": "buyer.id"}}},
+    }
+    buyer = pa.table({"id": pa.array(range(100), goal)})
+    orders = pd.DataFrame({"b": list(range(120))}).astype({"b": own})
+    pq.write_table(buyer, tmp_path / "buyer.parquet")
+    for source in (buyer, tmp_path / "buyer.parquet"):
+        with dpsql.connect({"buyer": source, "orders": orders}, policy=policy, ledger=":memory:") as db:
+            for query in ("FROM orders", "FROM orders JOIN buyer ON orders.b = buyer.id"):
+                assert abs(db.sql(f"SELECT count(*) {query}").fetchall()[0][0] - 100) < 15
+                assert db.rehearse(f"SELECT count(*) {query}").fetchall()

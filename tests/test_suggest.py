@@ -111,3 +111,17 @@ def test_nothing_is_known(tmp_path: Path) -> None:
     good(tmp_path, "policy", "check", "x.policy.toml")
     assert "database_missing" in bad(tmp_path, 3, "policy", "suggest", "none.duckdb")
     assert "source_missing" in bad(tmp_path, 3, "policy", "suggest", "none.parquet")
+
+
+def test_several_files_are_one_policy(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"customer_id": [1, 2], "spend": [1.0, 2.0]}), tmp_path / "visits.parquet")
+    (tmp_path / "people.csv").write_text("customer_id,age\n1,30\n")
+    text = good(tmp_path, "policy", "suggest", "visits.parquet", "people.csv")
+    found = tomllib.loads(text)
+    assert found["dataset"]["id"] == "visits.parquet, people.csv" and list(found["tables"]) == ["visits", "people"]
+    files = {"visits": tmp_path / "visits.parquet", "people": tmp_path / "people.csv"}
+    with dpsql.connect(files, policy=found, ledger=":memory:") as db:
+        assert db.sql("SELECT count(*) FROM visits").fetchall()
+    assert "give it alone" in bad(tmp_path, 2, "policy", "suggest", "visits.parquet", "shop.duckdb")
+    (tmp_path / "visits.csv").write_text("customer_id\n1\n")
+    assert "two files would be the table" in bad(tmp_path, 3, "policy", "suggest", "visits.parquet", "visits.csv")

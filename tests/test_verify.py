@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import pytest
 from test_frontends import good, run
 
 from dpsql.catalog import read_policy
+from dpsql.history import recorded
+from dpsql.ledger import Ledger
 from dpsql.session import opened
 from dpsql.verify import verify
 
@@ -69,7 +70,7 @@ def no(people: list[Any], visits: list[Any], tmp_path: Path) -> set[str]:
     (tmp_path / "p.toml").write_text(POLICY)
     backend, _, catalog = opened(database(people, visits), read_policy(tmp_path / "p.toml"))
     with backend.snapshot() as snapshot:
-        findings = list(verify(catalog, snapshot.holds))
+        findings = list(verify(catalog, snapshot.ask))
     names = [next(name for name in CLAIMS if finding.claim.startswith(name)) for finding in findings]
     assert [CLAIMS[name] for name in names] == [finding.place for finding in findings] and len(names) == len(CLAIMS)
     return {name for name, finding in zip(names, findings, strict=True) if not finding.holds}
@@ -113,18 +114,33 @@ def test_the_command(tmp_path: Path) -> None:
     database(GOOD_PEOPLE, [*GOOD_VISITS, (1, 1)], str(tmp_path / "shop.duckdb")).close()
     (tmp_path / "shop.policy.toml").write_text(POLICY)
     done = run(tmp_path, "policy", "verify", "shop.duckdb")
-    assert done.returncode == 0
+    assert done.returncode == 3  # a key that does not hold
     assert "for the owner of the data: these answers are exact and not private" in done.stderr
     assert "no   tables.visits.key: person, n is unique and never NULL" in done.stdout.splitlines()
     assert done.stdout.count("yes  ") == len(CLAIMS) - 1
-    assert json.loads((tmp_path / "shop.verified.json").read_text()) == {
-        "format": 1,
-        "dataset": "shop",
-        "version": "2024-06",
-        "keys": {"people": ["id"]},
-        "references": {"visits": {"columns": ["person"], "table": "people", "referenced": ["id"]}},
-    }
-    assert not (tmp_path / "shop.ledger").exists()
+    assert "recorded in shop.ledger for version '2024-06': 1 key" in done.stderr
+    ledger = Ledger(tmp_path / "shop.ledger", "shop", read_policy(tmp_path / "shop.policy.toml"))
+    assert ledger.verified("2024-06") == {("people", frozenset({"id"}))}
+    assert ledger.verified("2024-07") == ledger.verified(None) == frozenset()
+
+
+def test_how_much_lies_beyond(tmp_path: Path) -> None:
+    """Shares of rows and of persons, for ranges and for limits; these are no error."""
+    people = [(i, 200 if i < 2 else 20, None, None, None) for i in range(10)]
+    database(
+        people, [(i, n) for i in range(10) for n in range(7 if i == 0 else 1)], str(tmp_path / "shop.duckdb")
+    ).close()
+    limits = "max_rows_contributed = 4\n[tables.people.columns]"
+    (tmp_path / "shop.policy.toml").write_text(
+        POLICY.replace("[tables.people.columns]", limits) + "max_rows_contributed = 4\n"
+    )
+    lines = good(tmp_path, "policy", "verify", "shop.duckdb").splitlines()
+    assert [line for line in lines if line.startswith("no")] == [
+        "no   tables.people.columns.age.between: age lies in its range, or is NULL: "
+        "20 % of the rows, of 20 % of the persons, do not",
+        "no   tables.visits.max_rows_contributed: nobody has more than 4 rows of visits: "
+        "10 % of the persons do, and 18.8 % of the rows are beyond it",
+    ]
 
 
 def test_nothing_is_recorded_without_a_version(tmp_path: Path) -> None:
@@ -133,9 +149,10 @@ def test_nothing_is_recorded_without_a_version(tmp_path: Path) -> None:
     (tmp_path / "people.policy.toml").write_text(policy)
     assert good(tmp_path, "policy", "verify", "people.parquet").splitlines() == [
         "yes  tables.people.person: id is never NULL",
-        "no   tables.people.columns.age.between: age lies in its range, or is NULL",
+        "no   tables.people.columns.age.between: age lies in its range, or is NULL: "
+        "50 % of the rows, of 100 % of the persons, do not",
     ]
-    assert not (tmp_path / "people.verified.json").exists()
+    assert not (tmp_path / "people.ledger").exists()
     (tmp_path / "people.policy.toml").write_text('[dataset]\nversion = "1"\n' + policy)
-    good(tmp_path, "policy", "verify", "people.parquet", "--record", "elsewhere.json")
-    assert json.loads((tmp_path / "elsewhere.json").read_text())["dataset"] == "people.parquet"
+    good(tmp_path, "policy", "verify", "people.parquet", "--ledger", "elsewhere.ledger")
+    assert recorded(tmp_path / "elsewhere.ledger").dataset == "people.parquet"

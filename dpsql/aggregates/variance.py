@@ -11,7 +11,9 @@ from dpsql.functions import Facts, mismatch
 from dpsql.plan import Estimate, Formula, Linear, Measures, Rule
 
 
-def numbers(name: str, degrees: tuple[int, ...], estimate: Callable[[Measures], Estimate], *aliases: str) -> Rule:
+def numbers(
+    name: str, degrees: tuple[int, ...], estimate: Callable[[Measures], Estimate], *aliases: str, distinct: bool = False
+) -> Rule:
     """An aggregate of numbers that gives a DOUBLE."""
 
     def facts(arguments: tuple[Expr, ...]) -> Facts:
@@ -19,7 +21,7 @@ def numbers(name: str, degrees: tuple[int, ...], estimate: Callable[[Measures], 
             raise mismatch(name, [argument.facts for argument in arguments])
         return Facts(DOUBLE)
 
-    return Rule(name, degrees, facts, estimate, aliases)
+    return Rule(name, degrees, facts, estimate, aliases, distinct)
 
 
 def spread(measures: Measures, argument: int = 0) -> Formula:
@@ -46,8 +48,8 @@ def root(of: Callable[[Measures], Formula]) -> Callable[[Measures], Formula]:
 
 
 VARIANCES = (
-    numbers("var_pop", (2,), population),
-    numbers("var_samp", (2,), sample, "variance"),
-    numbers("stddev_pop", (2,), root(population)),
-    numbers("stddev_samp", (2,), root(sample), "stddev"),
+    numbers("var_pop", (2,), population, distinct=True),
+    numbers("var_samp", (2,), sample, "variance", distinct=True),
+    numbers("stddev_pop", (2,), root(population), distinct=True),
+    numbers("stddev_samp", (2,), root(sample), "stddev", distinct=True),
 )

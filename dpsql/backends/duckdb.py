@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from sqlglot import exp
 
-from dpsql.catalog import HIDDEN, Described, Reference, Schema, Type, fold, quoted
+from dpsql import algebra
+from dpsql.catalog import HIDDEN, Described, Reference, Schema, Table, Type, fold, quoted
 from dpsql.errors import Error, Refused, Unfinished
 from dpsql.functions import NAMES
+from dpsql.passes.free import GROWING
+from dpsql.passes.growth import RELEASED
 from dpsql.plan import Plan, PublicKeys, Read
+from dpsql.relations import Scan, select
 
 CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,
@@ -56,10 +61,10 @@ CLOCKS = frozenset(  # columns that the engine takes for functions if there are 
     for word in "current_catalog current_date current_role current_schema current_time current_timestamp current_user localtime "  # noqa: SIM905
     "localtimestamp session_user user".split()
 )
-MOST = 100_000  # rows of a table that is made from releases and joined with rows of persons
 SET = (f"system.main.current_setting('{name}')" for name in SETTINGS)
 HERE = f"SELECT system.main.current_database(), system.main.current_schema(), {', '.join(SET)}"
-CREATED = f"{HERE}, database_name, schema_name, table_name, sql FROM system.main.duckdb_tables()"  # for each table
+# For each table. How many rows it has is looked at of public tables only.
+CREATED = f"{HERE}, database_name, schema_name, table_name, sql, estimated_size FROM system.main.duckdb_tables()"
 
 
 # The C library gives pieces as large as a stream's batches back to the system after each, and clears them again for the next:
@@ -77,12 +82,15 @@ class DuckDB:
         ours: bool = False,
         schemas: Mapping[str, Schema] | None = None,
         check: Callable[[], None] = lambda: None,
+        loaded: bool = False,
     ) -> None:
         """`ours`: a connection that nobody else uses; its `schemas`, if nobody can change them. `check` refuses a statement
-        before any row is read."""
+        before any row is read. `loaded`: from files and frames, and nobody changes it."""
         self._owner = database if isinstance(database, duckdb.DuckDBPyConnection) else None
         self._path = None if self._owner is not None else Path(str(database))
-        self._ours, self._schemas, self._check = ours, schemas, check
+        self._ours, self._schemas, self._check, self.loaded = ours, schemas, check, loaded
+        self._repeats: dict[tuple[tuple[str, str, str], frozenset[str]], int] = {}
+        self._sizes: dict[tuple[str, str, str], int | None] = {}  # of public tables, when they were counted
 
     def close(self) -> None:
         """Let go of an instance of our own, and of the rows in it. An owner's connection stays open."""
@@ -93,11 +101,7 @@ class DuckDB:
     def _connect(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """A connection for one statement. A file is released afterwards, so that its owner can write."""
         try:
-            connection = (
-                self._owner.cursor()
-                if self._owner is not None
-                else duckdb.connect(str(self._path), read_only=True, config=CONFIG)
-            )
+            connection = self._owner.cursor() if self._owner is not None else read_only(str(self._path))
         except duckdb.Error as error:
             raise cannot_open(self._path, error) from None
         try:
@@ -105,6 +109,36 @@ class DuckDB:
         finally:
             with suppress(duckdb.Error):
                 connection.close()
+
+    def repeats(self, table: Table, columns: frozenset[str]) -> int:
+        """How many rows of a public table have the same values of these columns, none NULL, at the most.
+
+        It is counted once, when a query first asks, and anew when the table has become larger or smaller (`grown`).
+        """
+        if table.person is not None:
+            raise AssertionError("only public tables are counted")
+        if (known := self._repeats.get((table.path, columns))) is not None:
+            return known
+        cells = [algebra.name(f"t.{word}") for word in sorted(columns)]
+        rows = exp.select(exp.Count(this=exp.Star()).as_("n")).from_(
+            select(Scan(table, "t", tuple(sorted(columns)))).subquery("s")
+        )
+        if cells:
+            there = [exp.Not(this=exp.Paren(this=exp.Is(this=cell, expression=exp.Null()))) for cell in cells]
+            rows = rows.where(*there).group_by(*(cell.copy() for cell in cells))
+        with self.snapshot() as snapshot:
+            found = snapshot.most(exp.select("max(n)").from_(rows.subquery("s")).sql("duckdb"))
+            self._sizes[table.path] = snapshot.sizes.get(table.path)
+        self._repeats[table.path, columns] = found
+        return found
+
+    def grown(self, snapshot: Snapshot) -> bool:
+        """Whether a public table that was counted has another number of rows now; then all counts are forgotten."""
+        if all(snapshot.sizes.get(path) == size for path, size in self._sizes.items()):
+            return False
+        self._repeats.clear()
+        self._sizes.clear()
+        return True
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -128,8 +162,9 @@ class DuckDB:
                 raise cannot_open(self._path, error) from None
             refuse_settings(here[2 : 2 + len(SETTINGS)])
             self._check()
-            created = {(database, schema, table): text for *_, database, schema, table, text in found}
+            created = {(database, schema, table): text for *_, database, schema, table, text, _ in found}
             snapshot = Snapshot(connection, here[:2], created, self._schemas)
+            snapshot.sizes = {(database, schema, table): size for *_, database, schema, table, _, size in found}
             try:
                 yield snapshot
             finally:
@@ -147,6 +182,7 @@ class Snapshot:
         schemas: Mapping[str, Schema] | None = None,
     ) -> None:
         self._connection, self._here, self._created, self._schemas = connection, here, created, schemas
+        self.sizes: Mapping[tuple[str, str, str], int] = {}
 
     def schemas(self, names: Iterable[str]) -> dict[str, Schema]:
         """The schemas of the tables with these names, which may be qualified. Views are not tables."""
@@ -168,13 +204,12 @@ class Snapshot:
         ).fetchall():
             if (database, schema, table) in tables:
                 found.setdefault((database, schema, table), []).append((column, type_, bool(nullable), bool(generated)))
-        unique: dict[tuple[str, str, str], list[str]] = {}
+        unique: dict[tuple[str, str, str], list[tuple[str, ...]]] = {}
         for database, schema, table, constrained in self._connection.execute(
             "SELECT database_name, schema_name, table_name, constraint_column_names FROM system.main.duckdb_constraints() "
             "WHERE constraint_type IN ('PRIMARY KEY', 'UNIQUE')"
         ).fetchall():
-            if len(constrained) == 1:
-                unique.setdefault((database, schema, table), []).extend(constrained)
+            unique.setdefault((database, schema, table), []).append(tuple(constrained))
         result: dict[str, Schema] = {}
         for name in names:
             parts = tuple(fold(name).split("."))
@@ -225,13 +260,27 @@ class Snapshot:
             for name, schema in self.schemas(names.values()).items()
         )
 
-    def holds(self, question: str) -> bool:
-        """The exact truth value of a query, for the owner."""
+    def ask(self, question: str) -> tuple[Any, ...]:
+        """The exact row that a query gives, for the owner."""
         try:
-            row = self._connection.execute(question).fetchone()
+            (row,) = self._connection.execute(question).fetchall()
         except duckdb.Error:
             raise Refused("database_unreadable", "the engine could not check the data", "Check the file.") from None
-        return row is not None and bool(row[0])
+        return tuple(row)
+
+    def holds(self, question: str) -> bool:
+        """The exact truth value of a query, for the owner."""
+        return bool(self.ask(question)[0])
+
+    def most(self, sql: str) -> int:
+        """The number that a query over a public table gives."""
+        try:
+            ((found,),) = self._connection.execute(parsed(sql)).fetchall()
+        except duckdb.Error:
+            raise Refused(
+                "schema_changed", "a public table cannot be read as it was before", "Connect again."
+            ) from None
+        return found or 0
 
     def run(self, sql: str) -> duckdb.DuckDBPyRelation:
         """The exact integers of a plan's query as an Arrow stream; to be read before the snapshot ends."""
@@ -253,15 +302,40 @@ class Snapshot:
         )
         self._connection.unregister("incoming")
         ((size,),) = self._connection.execute(f"SELECT count(*) FROM temp.main.{quoted(read.name)}").fetchall()
-        if size > MOST:  # they would multiply a person's rows, and a clock would tell
+        if size > RELEASED:  # they would multiply a person's rows, and a clock would tell
             raise Unfinished(
-                f"a table of more than {MOST:,} rows is made from releases and joined with rows of persons"
+                f"a table of more than {RELEASED:,} rows is made from releases and joined with rows of persons"
             )
 
     def interrupt(self) -> None:
         """End the query that runs now, from another thread."""
         with suppress(duckdb.Error):
             self._connection.interrupt()
+
+
+def read_only(path: str) -> duckdb.DuckDBPyConnection:
+    """A file in an instance of our own; or, where this process has it open read-only already, in that instance.
+
+    A process has one instance of a file, with one configuration. In that of somebody else we are as with an owner's open
+    connection: CONFIG only shuts doors that the generated SQL has no words for, and `snapshot` rests on none of it.
+    """
+    try:
+        return duckdb.connect(path, read_only=True, config=CONFIG)
+    except duckdb.ConnectionException as error:
+        if "different configuration" not in str(error):
+            raise
+    return duckdb.connect(path, read_only=True)
+
+
+def file_of(connection: duckdb.DuckDBPyConnection) -> str | None:
+    """The file of the database that a connection uses; None if it is in memory, or cannot be asked."""
+    question = "SELECT path FROM system.main.duckdb_databases() WHERE database_name = system.main.current_database()"
+    try:
+        with connection.cursor() as cursor:
+            found = cursor.execute(question).fetchone()
+    except duckdb.Error:
+        return None
+    return found[0] if found else None
 
 
 class Stream:
@@ -344,8 +418,8 @@ class Shadow:
     def types(self, name: str) -> list[tuple[str, str]]:
         return [(column, type_) for column, type_, _, _ in self._schemas[name].columns]
 
-    def twin(self) -> duckdb.DuckDBPyConnection:
-        """A new one. Its tables have the names and the types of the real ones, and no rows."""
+    def twin(self, within: bool = False) -> duckdb.DuckDBPyConnection:
+        """A new one. Its tables have the names and the types of the real ones, and no rows. `within`: it is used from among them."""
         connection = duckdb.connect(":memory:", config=CONFIG)
         for catalog in {schema.path[0] for schema in self._schemas.values()} - {"memory"}:
             connection.execute(f"ATTACH ':memory:' AS {quoted(catalog)}")
@@ -356,6 +430,10 @@ class Shadow:
                 columns += zip(HIDDEN, (schema.person, "UINTEGER", "UINTEGER"), strict=True)
             listed = ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns)
             connection.execute(f"CREATE TABLE {'.'.join(map(quoted, schema.path))} ({listed})")
+        if within and self._schemas:
+            paths = {name: schema.path for name, schema in self._schemas.items()}
+            path = next((path for name, path in paths.items() if "." not in name), next(iter(paths.values())))
+            connection.execute(f"USE {quoted(path[0])}.{quoted(path[1])}")
         return connection
 
     def _distinct(self, keys: PublicKeys) -> None:
@@ -455,7 +533,7 @@ def finishes(outer: str, aggregating: bool = False) -> None:
         ):
             kind = repeatable().get(word)
             if kind is None:
-                near = get_close_matches(word, repeatable(), 1)
+                near = get_close_matches(word, sorted(repeatable().keys() - GROWING), 1, 0.7)
                 refusal = Refused(
                     "function_unknown",
                     f"there is no function {word}() that may be used here",
@@ -519,7 +597,7 @@ def cannot_open(path: Path | None, error: Exception) -> Error:
     if "different configuration" in text or "lock on file" in text:
         return Refused(
             "database_in_use",
-            f"{str(path)!r} is open for writing, here or in another process",
+            f"{str(path)!r} is open for writing in this process or another one, or in this one with other settings",
             "Close it there, or pass that open connection to dpsql.connect.",
         )
     if "does not exist" in text:

@@ -5,19 +5,56 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 import dpsql
 from dpsql.errors import BudgetExhausted, Error, Failed, Interrupted, Refused
 
+if TYPE_CHECKING:
+    from dpsql.catalog import Policy
+    from dpsql.verify import Finding
+
 EXIT: dict[type[Error], int] = {Refused: 3, BudgetExhausted: 4, Failed: 5}
 COLUMNS = ("at (UTC)", "analyst", "state", "charge", "part", "statement")
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+# What to type, by the code of an error, where the library's hint speaks of Python. `{hint}` is that hint.
+TYPED = {
+    "analyst_unknown": "Use --analyst NAME. {hint}",
+    "database_in_use": "Close it there.",
+    "database_not_supported": "Give the path of a DuckDB, Parquet or CSV file.",
+    "delta_invalid": "Use --delta 1e-8, or leave it out.",
+    "epsilon_invalid": "Use --epsilon 0.5.",
+    "epsilon_missing": "Use --epsilon 0.5.",
+    "ledger_missing": "Use --ledger FILE.",
+    "limit_invalid": "Use --max-rows 8 or --max-groups 8.",
+    "parameter_missing": "Write the value into the query.",
+    "policy_unreadable": "Use --policy FILE, a TOML file. `dpsql policy suggest DB` prints a first one.",
+    "query_id_invalid": "Use --id with a UUID.",
+    "setting_not_supported": "Give the path of the database.",
+    "source_not_supported": "Give the path of one DuckDB, Parquet or CSV file.",
+    "weights_invalid": "Use --weights 2,1.",
+}
+NO_DELTA = (
+    "Use --delta 1e-30: then it gets Laplace noise, which needs no delta. If one person counts in dozens of groups or "
+    "aggregates, use a smaller --max-groups too, or ask for fewer at a time. Or ask the owner to allow more."
+)
+
+
+def in_words(error: Error) -> str:
+    """An error with a hint for whoever types commands."""
+    from dpsql.ledger import WITHOUT_DELTA  # loaded where there is an error of a ledger
+
+    typed = NO_DELTA if error.hint == WITHOUT_DELTA else TYPED.get(error.code, "{hint}")
+    error.hint = typed.replace("{hint}", error.hint)
+    return str(error)
 
 
 class Commands(click.Group):
@@ -29,7 +66,7 @@ class Commands(click.Group):
         except Error as error:
             kind = next(kind for kind in EXIT if isinstance(error, kind))
             word = {Refused: "refused", BudgetExhausted: "budget exhausted", Failed: "failed"}[kind]
-            click.echo(f"{word}: {error}", err=True)
+            click.echo(f"{word}: {in_words(error)}", err=True)
             ctx.exit(EXIT[kind])
         except Interrupted as error:
             click.echo(f"interrupted: {error}", err=True)
@@ -78,11 +115,16 @@ def privacy(command: F) -> F:
 
 
 def session(db: str, policy: str | None, ledger: str | None, analyst: str | None) -> dpsql.Session:
-    if not Path(db).name:
-        raise Refused("database_missing", f"there is no database {db!r}", "Pass the path of a file.")
-    found = policy if policy is not None else Path(db).with_suffix(".policy.toml")
+    found = policy_of(db, policy)
     loading(db)
     return dpsql.connect(db, policy=found, ledger=ledger, analyst=analyst)
+
+
+def policy_of(db: str | Path, policy: str | None) -> str | Path:
+    """The policy that is given, or the one beside the database; first of all there must be a database."""
+    if not Path(db).name or not (Path(db).exists() or any(mark in str(db) for mark in "*?[")):
+        raise Refused("database_missing", f"there is no database {str(db)!r}", "Check the path.")
+    return policy if policy is not None else Path(db).with_suffix(".policy.toml")
 
 
 def scalar(cell: Any) -> Any:
@@ -144,10 +186,14 @@ def demo(directory: Path) -> None:
 @click.option(
     "--rehearse", is_flag=True, help="On synthetic rows made from the policy: nothing is charged, no real row is used."
 )
+@click.option(
+    "--timeout", type=float, help="Seconds after which it is ended; its charge stands. [default: the policy's]"
+)
 @click.option("--id", "query_id", help="Names the query: asked again under this name, it is not charged again.")
-@click.option("--json", "form", flag_value="json", help="An object with columns, rows, errors and loss.")
-@click.option("--csv", "form", flag_value="csv", help="Comma-separated values with a header, without error bars.")
-@click.option("--markdown", "form", flag_value="markdown", help="A Markdown table with error bars.")
+@click.option("--json", "as_json", is_flag=True, help="An object with columns, rows, errors and loss.")
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values with a header, without error bars.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="A Markdown table with error bars.")
+@click.option("--rows", type=click.IntRange(0), help="Of a long table print so many rows. [default: 40]")
 def sql(
     db: str,
     policy: str | None,
@@ -160,8 +206,12 @@ def sql(
     max_rows: int | None,
     max_groups: int | None,
     rehearse: bool,
+    timeout: float | None,
     query_id: str | None,
-    form: str | None,
+    as_json: bool,
+    as_csv: bool,
+    as_markdown: bool,
+    rows: int | None,
 ) -> None:
     """Answer a QUERY on the database DB, and charge for it.
 
@@ -173,6 +223,9 @@ def sql(
       dpsql sql shop.duckdb "SELECT avg(amount) FROM orders" --epsilon 0.1 --json
       dpsql sql shop.duckdb "SELECT avg(amount) FROM orders" --rehearse
     """
+    forms = [form for form, wanted in (("json", as_json), ("csv", as_csv), ("markdown", as_markdown)) if wanted]
+    if len(forms) > 1:
+        raise click.UsageError(f"--{forms[0]} and --{forms[1]} exclude each other")
     opened = session(db, policy, ledger, analyst)
     if rehearse:
         answer = opened.rehearse(
@@ -192,33 +245,31 @@ def sql(
             weights=weights,
             max_rows_contributed=max_rows,
             max_groups_contributed=max_groups,
+            timeout=timeout,
         )
-    match form:
-        case "json":
+    match forms:
+        case ["json"]:
             loss = vars(answer.loss)
-            rows, errors = ([[scalar(c) for c in row] for row in table] for table in (answer, answer.errors))
+            cells, errors = ([[scalar(c) for c in row] for row in table] for table in (answer, answer.errors))
             click.echo(
                 json.dumps(
-                    {"columns": answer.columns, "rows": rows, "errors": errors, "loss": loss, "notes": answer.notes}
+                    {"columns": answer.columns, "rows": cells, "errors": errors, "loss": loss, "notes": answer.notes}
                 )
             )
-        case "csv":
+        case ["csv"]:
             import csv
 
             writer = csv.writer(sys.stdout)
             writer.writerow(answer.columns)
             writer.writerows(answer)
-        case "markdown":
+        case ["markdown"]:
             escaped = [[c.replace("|", "\\|") for c in row] for row in (list(answer.columns), *answer.cells())]
             for number, row in enumerate(escaped):
                 click.echo(f"| {' | '.join(row)} |")
                 if number == 0:
                     click.echo("|" + " --- |" * len(row))
         case _:
-            answer.show()
-    if form is None:
-        for note in answer.notes:
-            click.echo(f"note: {note}", err=True)
+            answer.show() if rows is None else answer.show(rows)
 
 
 @cli.command()
@@ -275,6 +326,9 @@ def ledger_commands() -> None:
       dpsql ledger show shop.ledger
       dpsql ledger verify shop.ledger
       dpsql ledger raise shop.ledger --policy shop.policy.toml
+      dpsql ledger reset-failures shop.ledger
+      dpsql ledger backup shop.ledger shop-2026-11-18.ledger
+      dpsql ledger recover shop.ledger --lost 0.05
     """
 
 
@@ -305,7 +359,8 @@ def verify_ledger(file: str, noted: str | None) -> None:
 def show(file: str, persons: int, as_json: bool) -> None:
     """List who asked what, when and at what charge, and draw what was spent over time.
 
-    A run is `settled` when its answer left. A run that stayed `reserved` was charged, and no answer left.
+    A run is `settled` when its answer left, and `failed` when it ended without one. A run that stayed `reserved` was charged,
+    and its process ended before either.
 
     \b
     Examples:
@@ -347,6 +402,8 @@ def show(file: str, persons: int, as_json: bool) -> None:
             )
         )
     Console().print(table)
+    for at, who, act, more in found.acts:
+        click.echo(f"{at[:19].replace('T', ' ')} {act} by {who or 'the owner'}{', ' * bool(more)}{more}")
     click.echo(found.chart())
     whose = f" by {persons} persons together" if persons > 1 else ""
     click.echo(f"spent{whose}: epsilon {spent.epsilon:.4g}, delta {spent.delta:.3g}")
@@ -364,11 +421,87 @@ def raise_(file: str, policy: str, analyst: str) -> None:
       dpsql ledger raise shop.ledger --policy shop.policy.toml
     """
     from dpsql.catalog import read_policy
-    from dpsql.ledger import raise_budget
+    from dpsql.upkeep import raise_budget
 
     declared = read_policy(policy)
     raise_budget(file, declared, analyst)
     click.echo(f"{file}: epsilon {float(declared.budget.epsilon):g}, delta {float(declared.budget.delta):g}", err=True)
+
+
+@ledger_commands.command(name="reset-failures")
+@click.argument("file", type=click.Path())
+@click.option("--analyst", default="", help="Who does it, for the record.")
+def reset_failures(file: str, analyst: str) -> None:
+    """Let statements be asked again after too many have failed or taken too long.
+
+    Each failure tells an analyst something that no noise covers: whether the data made it fail. Look at the failed statements
+    first: `dpsql ledger show FILE` marks them.
+
+    \b
+    Example:
+      dpsql ledger reset-failures shop.ledger
+    """
+    from dpsql.upkeep import reset_failures as reset
+
+    click.echo(f"{file}: {reset(file, analyst)} failures are forgiven")
+
+
+@ledger_commands.command()
+@click.argument("file", type=click.Path())
+@click.argument("target", type=click.Path())
+def backup(file: str, target: str) -> None:
+    """Copy a ledger FILE and its head to TARGET, whole, while it is in use. Prints the head.
+
+    After a loss: copy TARGET and TARGET.head back to the place of the ledger, and say what may have been charged since the
+    backup with `dpsql ledger recover FILE --lost PART`. Without that, these charges would be forgotten.
+
+    \b
+    Example:
+      dpsql ledger backup shop.ledger shop-2026-11-18.ledger
+    """
+    from dpsql.upkeep import backup as copy
+
+    click.echo(copy(file, target))
+    click.echo(f"{target}: copied, with {Path(target).name}.head", err=True)
+
+
+class Part(click.ParamType[Fraction]):
+    name = "part"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        try:
+            found = Fraction(value)
+        except (ValueError, ZeroDivisionError):
+            found = Fraction(-1)
+        if not 0 <= found <= 1:
+            self.fail(f"{value!r} is not a part of the budget: write a number from 0 to 1", param, ctx)
+        return found
+
+
+@ledger_commands.command()
+@click.argument("file", type=click.Path())
+@click.option(
+    "--lost", type=Part(), help="The part of the budget that may have been charged since. [default: all that is left]"
+)
+@click.option("--noted", metavar="HEAD", help="A head that an earlier `verify` printed: it must lie in the past.")
+@click.option("--analyst", default="", help="Who does it, for the record.")
+def recover(file: str, lost: Fraction | None, noted: str | None, analyst: str) -> None:
+    """Take a ledger FILE into use again whose head file is lost, or that was restored from a backup.
+
+    Every row is checked first. Charges that came after the last row are gone, so the part of the budget that they may have
+    taken is charged again: all that is left, unless you know better. If only the head file is lost, and FILE is the newest
+    copy, say --lost 0. What you say is recorded in the ledger.
+
+    \b
+    Examples:
+      dpsql ledger recover shop.ledger --lost 0
+      dpsql ledger recover shop.ledger --lost 0.05 --noted 12:5f0c...
+    """
+    from dpsql.upkeep import recover as repair
+
+    row = repair(file, analyst, lost, noted)
+    click.echo(f"{row.number}:{row.hash}")
+    click.echo(f"{file}: in use again; {row.amount / row.total:.2%} of the budget is charged as lost", err=True)
 
 
 @cli.group(name="policy")
@@ -386,96 +519,126 @@ def policy_commands() -> None:
 @policy_commands.command()
 @click.argument("file", type=click.Path())
 def check(file: str) -> None:
-    """Check that a policy FILE is well formed.
+    """Find everything that is wrong with a policy FILE, as far as it can be found without the data.
+
+    All problems are listed, and the exit code is then 3. A budget that promises little is a warning.
 
     \b
     Example:
       dpsql policy check shop.policy.toml
     """
     from dpsql.catalog import read_policy
+    from dpsql.problems import problems, warnings
 
+    if wrong := problems(file):
+        for problem in wrong:
+            click.echo(f"refused: {in_words(problem)}", err=True)
+        click.echo(f"{file}: {len(wrong)} problem{'s' * (len(wrong) > 1)}", err=True)
+        sys.exit(EXIT[Refused])
     found = read_policy(file)
+    for warning in warnings(file):
+        click.echo(f"warning: {warning}", err=True)
     click.echo(
         f"{file}: {len(found.tables)} tables, epsilon {float(found.budget.epsilon):g}, {found.budget.accounting} accounting"
     )
 
 
 @policy_commands.command()
-@click.argument("db", type=click.Path())
-def suggest(db: str) -> None:
-    """Print a first policy for DB, from its schema and its keys.
+@click.argument("files", type=click.Path(), nargs=-1, required=True)
+def suggest(files: tuple[str, ...]) -> None:
+    """Print a first policy for FILES, from their schema and their keys.
 
     No row is looked at. What is marked DECIDE is yours to decide; until then it is commented out, or cautious.
-    DB is a DuckDB file, or a Parquet or CSV file.
+    FILES are one DuckDB file, or Parquet and CSV files: each is a table with the file's name.
 
     \b
-    Example:
+    Examples:
       dpsql policy suggest shop.duckdb
+      dpsql policy suggest visits.parquet people.csv
     """
     from dpsql.backends import DuckDB
     from dpsql.catalog import Described
     from dpsql.sources import DELIMITERS, SUFFIXES, describe
     from dpsql.suggest import suggest as write
 
-    file = Path(db)
-    if file.suffix.lower() in SUFFIXES:
-        tables: tuple[Described, ...] = (
-            Described(file.stem, describe(file.stem, file), untyped=file.suffix.lower() in DELIMITERS),
+    paths = [Path(file) for file in files]
+    tables: tuple[Described, ...]
+    if all(path.suffix.lower() in SUFFIXES for path in paths):
+        twice = [
+            path for number, path in enumerate(paths) if path.stem.lower() in (p.stem.lower() for p in paths[:number])
+        ]
+        if twice:
+            hint = "Each table has its file's name: rename one of them."
+            raise Refused("source_twice", f"two files would be the table {twice[0].stem!r}", hint)
+        tables = tuple(
+            Described(path.stem, describe(path.stem, path), untyped=path.suffix.lower() in DELIMITERS) for path in paths
         )
-    else:
-        with DuckDB(db).snapshot() as snapshot:
+    elif len(paths) == 1:
+        with DuckDB(paths[0]).snapshot() as snapshot:
             tables = snapshot.everything()
-    click.echo(write(file.name, tables), nl=False)
+    else:
+        raise click.UsageError(
+            "a DuckDB file has all its tables already: give it alone, or several Parquet and CSV files"
+        )
+    click.echo(write(", ".join(path.name for path in paths), tables), nl=False)
+
+
+def found_in(db: str, policy: Policy) -> Iterator[Finding]:
+    """What verifying a policy on the data of DB finds, one after the other."""
+    from dpsql.session import opened
+    from dpsql.verify import verify
+
+    backend, _, catalog = opened(db, policy)
+    with backend.snapshot() as snapshot:
+        yield from verify(catalog, snapshot.ask)
 
 
 @policy_commands.command()
-@click.argument("db", type=click.Path())
-@click.option("--policy", type=click.Path(), help="The policy. [default: DB with the ending .policy.toml]")
-@click.option("--record", type=click.Path(path_type=Path), help="[default: DB with the ending .verified.json]")
-def verify(db: str, policy: str | None, record: Path | None) -> None:
+@database
+@click.pass_context
+def verify(ctx: click.Context, db: str, policy: str | None, ledger: str | None, analyst: str | None) -> None:
     """Check on the data of DB whether the policy's declarations hold.
 
     For the owner of the data: the answers are exact, so they are not private. Each line is yes or no, the place in the
-    policy, and what was checked. A no is not a danger (ranges and values are enforced, rows that find nobody are left
-    out), but it says that answers will be biased. If the policy has a [dataset] version, the keys and references that
-    hold for it are recorded in a file, for later versions of dpsql; nothing relies on them yet.
+    policy, what was checked, and how many rows and persons it does not hold for. Ranges, values and limits are enforced whether
+    they hold or not; a no says that answers will be biased. A key, a reference or a person that does not hold is an error:
+    exit code 3. If the policy has a [dataset] version, the keys that hold are recorded in the ledger for that version. Queries
+    rely on them: change the version whenever the data change.
 
     \b
     Example:
       dpsql policy verify shop.duckdb
     """
     from dpsql.catalog import read_policy
-    from dpsql.session import opened
-    from dpsql.verify import record as keep
-    from dpsql.verify import verify as check
+    from dpsql.upkeep import record
 
-    declared = read_policy(policy if policy is not None else Path(db).with_suffix(".policy.toml"))
+    declared = read_policy(policy_of(db, policy))
     loading(db)
-    backend, _, catalog = opened(db, declared)
     click.echo("for the owner of the data: these answers are exact and not private", err=True)
     findings = []
-    with backend.snapshot() as snapshot:
-        for finding in check(catalog, snapshot.holds):
-            findings.append(finding)
-            click.echo(f"{'yes' if finding.holds else 'no':<4} {finding.place}: {finding.claim}")
-    if declared.version is None:
-        click.echo('not recorded: the policy has no [dataset] version = "..."', err=True)
-    else:
-        file = record or Path(db).with_suffix(".verified.json")
-        keep(file, declared.dataset or Path(db).name, declared.version, catalog, findings)
-        click.echo(f"recorded for version {declared.version!r} in {file}", err=True)
+    for finding in found_in(db, declared):
+        findings.append(finding)
+        more = f": {finding.more}" if finding.more else ""
+        click.echo(f"{'yes' if finding.holds else 'no':<4} {finding.place}: {finding.claim}{more}")
+    click.echo(
+        record(ledger or Path(db).with_suffix(".ledger"), Path(db).name, declared, findings, analyst or ""), err=True
+    )
+    if any(finding.grave and not finding.holds for finding in findings):
+        ctx.exit(EXIT[Refused])
 
 
 @cli.command()
 @click.argument("db", type=click.Path(path_type=Path))
 @click.option("--policy", type=click.Path(), help="The policy. [default: DB with the ending .policy.toml]")
-def prepare(db: Path, policy: str | None) -> None:
+@click.option("--ledger", type=click.Path(), help="The ledger file. [default: DB with the ending .ledger]")
+@click.option("--analyst", default="", help="Who does it: an owner, if the policy names its analysts.")
+def prepare(db: Path, policy: str | None, ledger: str | None, analyst: str) -> None:
     """Write a copy of DB's tables in which limits are cheap, beside it, as DB.prepared.
 
     For the owner of the data. Rows lie together by person, so that queries limit only the few persons who have many. The copy
     is used in the place of DB by whoever opens DB from then on, until DB or the persons and keys of the policy change. It
     has all rows of the policy's tables and the permissions of DB. Prepare again after each change; delete the copy if you do
-    not want it any more.
+    not want it any more. If the policy has a [dataset] version, `policy verify` is run too, and its record is kept.
 
     \b
     Example:
@@ -484,8 +647,13 @@ def prepare(db: Path, policy: str | None) -> None:
     from dpsql.catalog import read_policy
     from dpsql.prepare import prepare as write
 
-    declared = read_policy(policy if policy is not None else db.with_suffix(".policy.toml"))
+    declared = read_policy(policy_of(db, policy))
     target = write(db, declared, lambda text: click.echo(text, err=True))
+    if declared.version is not None:
+        from dpsql.upkeep import record
+
+        findings = list(found_in(str(db), declared))
+        click.echo(record(ledger or db.with_suffix(".ledger"), db.name, declared, findings, analyst), err=True)
     click.echo(f"used in the place of {db} from now on, until that changes:", err=True)
     click.echo(target)
 

@@ -119,6 +119,7 @@ def allot(
         charge,
         (*split.notes, *hidden, *limited.notes),
         split.tracked.apart,
+        limited.even,
         limited.unknowns,
         ladder,
         climbed.query.sql("duckdb", comments=False, copy=False) if climbed.query is not None else "",

@@ -59,9 +59,7 @@ def free(node: exp.Expr, lower: Callable[[exp.Expr], Expr]) -> Free:
     if isinstance(node, exp.AggFunc) or (isinstance(node, exp.Anonymous) and fold(node.name) in OVER_PERSONS):
         over_persons(node)
     if not isinstance(node, NODES) or (isinstance(node, exp.In) and not node.expressions):
-        refuse(
-            "not_supported", f"{describe(node)} is not supported here", "See the README for what is supported.", node
-        )
+        refuse("not_supported", f"{describe(node)} is not supported here", "Leave it out.", node)
     if isinstance(node, exp.Anonymous):
         named(node)
     if (length := interval(node)) is not None:

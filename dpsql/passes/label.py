@@ -13,6 +13,8 @@ from dpsql.passes.lower import OPERATORS, TYPES
 def label(node: exp.Expr, top: bool = False) -> str:
     """DuckDB's name for an expression: count_star(), (sum(x) / 2), ..."""
     match node:
+        case exp.Cast() if node.meta.get("called"):  # what stood there before
+            return str(node.meta["called"])
         case exp.Column():
             parts = [part for part in (node.args.get("table"), node.this) if part is not None]
             return parts[-1].name if top else ".".join(quoted(part.name) for part in parts)

@@ -12,8 +12,9 @@ from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.algebra import Column, identifier, name, total
-from dpsql.catalog import DOUBLE, HUGEINT, Catalog
+from dpsql.catalog import DOUBLE, HUGEINT, Catalog, fold, on_the_way
 from dpsql.functions import cast
+from dpsql.passes.growth import cuts
 from dpsql.passes.measure import (
     grids,
     huge,
@@ -49,6 +50,7 @@ class Limited:
     norm: int
     notes: tuple[str, ...]
     limits: Limits | None
+    even: bool  # one factor for all rows of a person, whatever groups they are in
 
     def inner(self, enough: int | None = None) -> exp.Select:
         """The SQL form; of private keys no more than `enough` persons are counted."""
@@ -104,7 +106,7 @@ def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
     most = min(Fraction(max_rows), root_of(there or max_groups, norm)) if apart else max_rows
     unknowns = (*split.unknowns, *missing)
     origin = "chosen privately" if rows in missing else "max_rows_contributed"
-    notes = []
+    notes = list[str]()
     if one:
         notes.append("a person has one row at the most")
     elif "rows" in kinds and not apart:
@@ -114,11 +116,18 @@ def limit(split: Split, catalog: Catalog, norm: int) -> Limited:
     reach = max_rows**norm if apart else in_groups
     if ("persons" in kinds or apart) and reach < (there or max_groups) and not same:
         notes.append(f"a person in more than {reach} group{'s' * (reach > 1)} counts for less in each")
+    notes += dict.fromkeys(cuts(split.tracked.relation))
+    reached = {fold(t.name): t for table in split.tracked.resolved.tables for t in on_the_way(table, catalog.tables)}
+    notes += [
+        f"a row of {t.name} that reaches several persons counts for each of them" for t in reached.values() if t.shared
+    ]
     sensitivities = tuple(
         s.weight * (root_of(in_groups, norm) if s.kind == "persons" else most) for s in split.summands
     )
     limits = natively(split, max_rows, max_groups, in_groups, norm)
-    return Limited(split, max_rows, max_groups, in_groups, sensitivities, unknowns, norm, tuple(notes), limits)
+    # In L1 the norm of a person's rows is their number, and so it is where all of them are in one group.
+    even = (one or same or norm == 1) and not apart
+    return Limited(split, max_rows, max_groups, in_groups, sensitivities, unknowns, norm, tuple(notes), limits, even)
 
 
 def root_of(groups: int, norm: int) -> Fraction:

@@ -50,6 +50,7 @@ OVER_PERSONS = frozenset(
     "arg_max arg_min max_by min_by histogram product entropy kurtosis skewness mad approx_count_distinct approx_quantile "
     "approx_top_k bit_and bit_or bit_xor favg fsum kahan_sum geomean ntile percent_rank cume_dist nth_value".split()
 )
+ON_ANSWERS = "Check its name. Functions of DuckDB apply to answers: SELECT f(n) FROM (SELECT count(*) AS n FROM t)."
 # Where a text stands beside a date, a timestamp or an interval it is one.
 DATED = {
     "=",
@@ -101,7 +102,7 @@ def take(node: exp.Expr, *names: str) -> list[Any]:
             refuse(
                 "not_supported",
                 f"{name.strip('_').upper().replace('_', ' ')} of {describe(node)} is not supported",
-                "Leave it out, or see the README for what is supported.",
+                "Leave it out.",
                 node,
             )
     return [node.args.get(name) for name in names]
@@ -195,12 +196,7 @@ def operator(node: exp.Expr, lower: Any) -> Expr:
         case _ if type(node) in OPERATORS:
             return build(OPERATORS[type(node)], [lower(part) for part in take(node, "this", "expression")], node)
         case _:
-            refuse(
-                "not_supported",
-                f"{describe(node)} is not supported here",
-                "See the README for what is supported.",
-                node,
-            )
+            refuse("not_supported", f"{describe(node)} is not supported here", "Leave it out.", node)
 
 
 def build(function: str, arguments: list[Expr], node: exp.Expr) -> Call:
@@ -273,6 +269,11 @@ def value(node: exp.Expr, lower: Any) -> Expr:
 
 
 def over_persons(node: exp.Expr) -> NoReturn:
+    if isinstance(node, exp.LogicalOr | exp.LogicalAnd) and node.this is not None:
+        test = node.this.sql("duckdb", comments=False)
+        test = test if isinstance(node, exp.LogicalOr) else f"NOT ({test})"
+        what = f"{describe(node)} over persons is not supported: one person would decide"
+        refuse("not_supported", what, f"Ask how many: count_if({test}).", node)
     hint = "COUNT, SUM, AVG, their variances and correlations are."
     refuse("not_supported", f"{describe(node)} over persons is not supported", hint, node)
 
@@ -301,7 +302,7 @@ def unknown(node: exp.Anonymous) -> NoReturn:
         over_persons(node)
     words = {*NAMES, *RULES, "count", "sum", "avg", "min", "max"}
     near = difflib.get_close_matches(fold(node.name), sorted(words), n=1, cutoff=0.8)
-    hint = f"Did you mean {near[0]}()?" if near else "See the README for what is supported."
+    hint = f"Did you mean {near[0]}()?" if near else ON_ANSWERS
     refuse("function_unknown", f"there is no function {node.name}() that may be used here", hint, node)
 
 

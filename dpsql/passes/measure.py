@@ -98,15 +98,16 @@ def short(axis: Axis) -> bool:
 def own_steps(summand: Summand) -> bool:
     """Whether a block is one value that is stored as a whole number or a short decimal and counts in steps of its last digit.
 
-    Then its sums are exact in the value's own type, and can be shifted to `low` when they are made. A range that is empty may
-    lie outside of the type.
+    Then its sums are exact in the value's own type, and can be shifted to `low` when they are made. A range that is empty, or
+    that the caller gave, may lie outside of the type: no value of the type is in it.
     """
     if summand.coarse > 1 or [axis.degree for axis in summand.axes] != [1]:
         return False
     (axis,) = summand.axes
     type_, stored = axis.value.facts.type, isinstance(axis.value, Column) and axis.value.facts.stored
     whole = type_.kind == "INTEGER" and type_ != HUGEINT and axis.step == 1
-    return bool(stored and axis.span and (whole or short(axis)) and (axis.low / axis.step).denominator == 1)
+    meet = type_.range is not None and axis.low <= type_.range[1] and type_.range[0] <= axis.high
+    return bool(stored and meet and axis.span and (whole or short(axis)) and (axis.low / axis.step).denominator == 1)
 
 
 def as_digits(axis: Axis) -> exp.Expr | None:
@@ -161,8 +162,15 @@ def grid_value(axis: Axis, column: str, type_: Type) -> exp.Expr:
 
 
 def in_range(axis: Axis, column: str) -> exp.Expr:
-    """The value itself, clipped: NULL, or between `low` and `high`."""
-    x, (low, high) = name(column), (algebra.literal(end, axis.value.facts.type) for end in (axis.low, axis.high))
+    """The value itself, clipped: NULL, or between `low` and `high`.
+
+    No value of the type lies beyond the type's own range, so clipping to an end that does changes nothing, and neither does
+    clipping to the end of the type in its place.
+    """
+    type_ = axis.value.facts.type
+    assert type_.range is not None and axis.low <= type_.range[1] and type_.range[0] <= axis.high
+    ends = max(axis.low, type_.range[0]), min(axis.high, type_.range[1])
+    x, (low, high) = name(column), (algebra.literal(end, type_) for end in ends)
     arms: list[tuple[exp.Expr, exp.Expr]] = [
         (exp.Between(this=x, low=low, high=high), x.copy()),
         (exp.GT(this=x.copy(), expression=high.copy()), high.copy()),

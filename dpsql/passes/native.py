@@ -37,6 +37,7 @@ from dpsql.passes.single import bounding, same_group, single, uses
 from dpsql.passes.split import Split
 from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, numbered, text_of_keys
 from dpsql.relations import (
+    Capped,
     Filter,
     Group,
     Join,
@@ -170,7 +171,7 @@ def mapped(relation: Relation, change: Callable[[Owned], Owned]) -> Relation:
     match relation:
         case Owned():
             return change(relation)
-        case Filter(source) | Project(source) | Windowed(source) | Group(source) | Unnest(source):
+        case Filter(source) | Project(source) | Windowed(source) | Group(source) | Unnest(source) | Capped(source):
             return replace(relation, source=mapped(source, change))
         case Join(left, right):
             return replace(relation, left=mapped(left, change), right=mapped(right, change))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import difflib
 import re
 import sys
@@ -20,6 +21,7 @@ from dpsql.aggregates import RULES
 from dpsql.catalog import encodable, fold
 from dpsql.errors import Refused
 from dpsql.functions import NAMES
+from dpsql.passes.rewrite import write_out
 
 MAX_BYTES, MAX_TOKENS, MAX_DEPTH = 64_000, 5_000, 100
 
@@ -137,7 +139,10 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
     )
 )
 
-HINTS: dict[type[exp.Expr], str] = {exp.Parameter: "Write parameters as ?, $1 or $name."}
+HINTS: dict[type[exp.Expr], str] = {
+    exp.Parameter: "Write parameters as ?, $1 or $name.",
+    exp.CurrentTime: "Write now(), or hour(now()).",
+}
 
 
 # The words that the engine's grammar knows behind EXTRACT, and how it then writes them.
@@ -241,7 +246,12 @@ class Reader(DuckDBParser):
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(str(side), form.lower())
         arguments = [node.args.pop(argument) for argument in names if node.args.get(argument)]
         if any(node.args.values()):
-            raise Refused("not_supported", f"this form of {form} is not supported", "See the README.", position(node))
+            raise Refused(
+                "not_supported",
+                f"this form of {form} is not supported",
+                "Write trim(x), substring(x, 1, 3) or position('a' IN x).",
+                position(node),
+            )
         return self.expression(exp.Anonymous(this=name, expressions=arguments))
 
     def _parse_simplified_pivot(self, is_unpivot: bool | None = None) -> exp.Pivot:
@@ -458,8 +468,8 @@ def describe(node: exp.Expr) -> str:
     return f"{word.replace(' ', '_')}()" if isinstance(node, exp.Func) else word
 
 
-def parse(text: str) -> Parsed:
-    """Read one SELECT and refuse what the rest of the compiler has no case for.
+def parse(text: str, now: datetime.datetime | None = None) -> Parsed:
+    """Read one SELECT and refuse what the rest of the compiler has no case for. `now` is the time of the statement.
 
     Needs:   nothing: the text is hostile
     Gives:   one SELECT statement whose nodes are all of the classes in NODES, and its parameters by name; arguments with
@@ -504,6 +514,7 @@ def parse(text: str) -> Parsed:
     if not isinstance(tree, exp.Select | exp.SetOperation | exp.Pivot):
         raise Refused("select_only", f"{describe(tree)} is not a query", "Only SELECT is answered.")
     write_signs_out(tree)
+    write_out(tree, now)
     for limit in list(tree.find_all(exp.Limit, exp.Fetch)):
         write_limit_out(limit)
     for order in list(tree.find_all(exp.Order)):
@@ -517,9 +528,7 @@ def parse(text: str) -> Parsed:
             raise Refused("syntax", "not valid SQL: GROUP BY has no keys", "Name them, or write GROUP BY ALL.")
         excluded = isinstance(node, exp.Var) and isinstance(node.parent, exp.WindowSpec)  # EXCLUDE CURRENT ROW
         if type(node) not in NODES and not excluded:
-            hint = next(
-                (hint for cls, hint in HINTS.items() if isinstance(node, cls)), "See the README for what is supported."
-            )
+            hint = next((hint for cls, hint in HINTS.items() if isinstance(node, cls)), "Leave it out.")
             raise Refused("not_supported", f"{describe(node)} is not supported", hint, position(node))
         if isinstance(node, exp.Group) and not any(node.args.values()):
             raise Refused("syntax", "GROUP BY names nothing", "Name a column there.", position(node.parent))

@@ -83,6 +83,14 @@ def rows(node: exp.Expr, scope: Scope, known: dict[int, tuple[exp.Expr, Expr]] |
             if node not in scope.scalars:  # as a key it stands in GROUP BY and in the SELECT list
                 scope.scalars[node] = scalar(node, scope)
             return scope.scalars[node]
+        case exp.Exists():
+            (query,) = take(node, "this")
+            return found_any(node, query, None, scope)
+        case exp.In() if node.args.get("query") is not None:
+            this, query = take(node, "this", "query")
+            return found_any(
+                node, query, take(this, "expressions")[0] if isinstance(this, exp.Tuple) else [this], scope
+            )
         case exp.Window():
             refuse(
                 "window_misplaced",
@@ -257,7 +265,7 @@ def table(node: exp.Table, scope: Scope) -> Source:
         scope.context.views += 1
         if scope.context.views > MAX_SCANS:  # also if a view reads itself
             refuse("too_many_tables", f"the query reads more than {MAX_SCANS} views", "Read fewer of them.", node)
-        parsed = parse(view)
+        parsed = parse(view, catalog.now)
         if parsed.marks:
             refuse(
                 "view_invalid", f"the view {written!r} of the policy has parameters", "Ask the owner to fix it.", node
@@ -360,6 +368,7 @@ def derived(query: exp.Expr, alias: exp.Expr | None, scope: Scope, node: exp.Exp
     finally:
         scope.context.depth -= 1
     names = [word.partition(".")[2] for word, _ in project.columns]
+    names = told_apart(names) if query.meta.get("bracketed") else names
     if len(renamed) > len(names) or len({fold(n) for n in names}) < len(names):
         refuse("duplicate_column", f"the columns of {called} do not have names of their own", "Use AS.", node)
     names = [*renamed, *names[len(renamed) :]]
@@ -378,6 +387,18 @@ def derived(query: exp.Expr, alias: exp.Expr | None, scope: Scope, node: exp.Exp
     else:
         relation = replace(project, columns=columns)
     return Source(called, relation=relation, facts=facts)
+
+
+def told_apart(names: list[str]) -> list[str]:
+    """Names of a join in brackets, as the engine tells them apart: id, id_1, ..."""
+    result: list[str] = []
+    for name in names:
+        known, number_, word = {fold(one) for one in result}, 0, name
+        while fold(word) in known:
+            number_ += 1
+            word = f"{name}_{number_}"
+        result.append(word)
+    return result
 
 
 def lowered(query: exp.Expr, alias: str, scope: Scope) -> Project | Stacked:
@@ -913,10 +934,51 @@ def met(
     return step
 
 
-def scalar(node: exp.Subquery, scope: Scope) -> Expr:
+def found_any(node: exp.Expr, query: exp.Expr, this: list[exp.Expr] | None, scope: Scope) -> Expr:
+    """EXISTS (query) and this IN (query) as a value of the row: whether the rows that it meets are more than none.
+
+    IN is unknown where nothing is equal and something is NULL; here it is false, which is the same only where a row is kept
+    or not. So elsewhere both sides must not be NULL.
+    """
+    kept_ = this is None or kept_or_not(node)
+    if node in scope.scalars and kept_:
+        return scope.scalars[node]
+    while isinstance(query, exp.Subquery):
+        (query,) = take(query, "this")
+    if isinstance(query, exp.Select) and any(map(spreads, query.expressions)):
+        refuse("unnest_misplaced", "unnest makes rows, and stands where none are read", "Put it into FROM.", node)
+    if not isinstance(query, exp.Select) or not query.args.get("from_") or grouped(query):
+        word = scope.context.fresh()[1:]
+        names = [exp.to_identifier(f"c{i}") for i in range(len(this or ()))]
+        alias = exp.TableAlias(this=exp.to_identifier(word, quoted=True), columns=names)
+        shown: list[exp.Expr] = [exp.column(name.copy(), word, quoted=True) for name in names]
+        shown = shown or [exp.Literal.number(1)]
+        query = exp.Select(expressions=shown, from_=exp.From(this=exp.Subquery(this=query.copy(), alias=alias)))
+    listed, query = query.expressions, query.copy()
+    query.set("expressions", [exp.Count(this=exp.Star(), big_int=True)])
+    number_ = scalar(exp.Subquery(this=query), scope, None if this is None else (this, listed), kept_)
+    scope.scalars[node] = call(">", number_, constant(0))
+    return scope.scalars[node]
+
+
+def kept_or_not(node: exp.Expr) -> bool:
+    """Whether unknown is as good as false there: in WHERE, FILTER, CASE WHEN and count_if, however deep in AND and OR."""
+    below = node
+    while isinstance(below.parent, exp.And | exp.Or | exp.Paren):
+        below = below.parent
+    at = below.parent
+    if isinstance(at, exp.If):
+        return at.this is below and (not isinstance(at.parent, exp.Case) or at.parent.this is None)
+    return isinstance(at, exp.Where) or (isinstance(at, exp.Anonymous) and fold(at.name) in ("count_if", "countif"))
+
+
+def scalar(
+    node: exp.Subquery, scope: Scope, listed: tuple[list[exp.Expr], list[exp.Expr]] | None = None, kept: bool = True
+) -> Expr:
     """(SELECT aggregate FROM ... WHERE inner = outer): grouped by the inner sides, and joined on them.
 
-    (SELECT x FROM ... ORDER BY y LIMIT 1) is first(x ORDER BY y).
+    (SELECT x FROM ... ORDER BY y LIMIT 1) is first(x ORDER BY y). `listed` are expressions of the row, and those of the
+    subquery that equal them.
     """
     (query,) = take(node, "this")
     names = ("expressions", "from_", "joins", "where", "order", "limit")
@@ -929,7 +991,17 @@ def scalar(node: exp.Subquery, scope: Scope) -> Expr:
     read_from(from_, joins or [], inner)
     equal: list[tuple[Expr, Expr]] = []
     others: list[Expr] = []
-    for tie in add_where(take(where, "this")[0], inner) if where is not None else []:
+    found = add_where(take(where, "this")[0], inner) if where is not None else []
+    if listed is not None:
+        these = [outer_of(rows(part, scope)) for part in listed[0]]
+        those = [rows(take(i, "this", "alias")[0] if isinstance(i, exp.Alias) else i, inner) for i in listed[1]]
+        if not kept and any(side.facts.nullable for side in (*these, *those)):
+            hint = "Write EXISTS or NOT EXISTS (SELECT 1 FROM ... WHERE inner.x = outer.x)."
+            refuse(
+                "not_supported", "IN (SELECT ...) of values that may be NULL stands inside NOT or a value", hint, node
+            )
+        found = [*matches(these, those, query), *found]
+    for tie in found:
         match tie:
             case Call("=", (a, b), _) if correlated(a) != correlated(b):
                 mine, theirs = (b, a) if correlated(a) else (a, b)

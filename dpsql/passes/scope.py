@@ -16,10 +16,11 @@ from dpsql.catalog import Catalog, Table, fold
 from dpsql.functions import Facts
 from dpsql.passes.label import label
 from dpsql.passes.lower import refuse, take
-from dpsql.relations import Filter, Join, Kind, Relation, Scan, Unnest, Values, enforce
+from dpsql.relations import Capped, Filter, Group, Join, Kind, Relation, Scan, Unnest, Values, Windowed, enforce, scans
 
-MAX_TABLES = 8  # of one FROM: rows that multiply with every join would let a clock tell who is there
-MAX_SCANS = 24  # of one statement, with every use of a CTE
+MAX_TABLES = 64  # of one statement, with every use of a CTE
+MAX_PRIVATE = 8  # of one FROM: rows that multiply with every join would let a clock tell who is there
+MAX_SCANS = 24  # with persons, of one statement; subqueries in each other; views
 OUTER = "outer:"  # marks a column of the query around a subquery
 
 
@@ -33,6 +34,12 @@ class Source:
     facts: dict[str, tuple[str, Facts]] = field(default_factory=dict)  # by folded name
     used: list[str] = field(default_factory=list)
     of: tuple[Expr, ...] = ()  # the lists whose elements it has, one for each column
+
+    @property
+    def private(self) -> bool:
+        """Whether it has rows of persons."""
+        tables = [self.table] if self.relation is None else [scan.table for scan in scans(self.relation)]
+        return any(table is not None and table.person is not None for table in tables)
 
     def names(self) -> list[str]:
         if self.table is not None:
@@ -74,6 +81,7 @@ class Context:
     catalog: Catalog
     constants: dict[str, Constant]
     tables: int = 0
+    scans: int = 0  # of tables with persons
     numbers: int = 0
     views: int = 0
     depth: int = 0  # of subqueries that are being read
@@ -100,6 +108,7 @@ class Scope:
     joins: list[Joined] = field(default_factory=list)
     steps: list[Callable[[Relation], Relation]] = field(default_factory=list)
     first: Source | None = None
+    private: int = 0  # sources with rows of persons
     scalars: dict[exp.Expr, Expr] = field(default_factory=dict)  # what subqueries that are values stand for
     elements: dict[int, Column] = field(default_factory=dict)  # what calls of unnest in the SELECT list stand for
 
@@ -118,10 +127,16 @@ class Scope:
             )
         self.sources[alias] = source
         self.context.tables += 1
-        if len(self.sources) > MAX_TABLES:
-            refuse("too_many_tables", f"more than {MAX_TABLES} tables are joined", "Join fewer tables.", node)
-        if self.context.tables > MAX_SCANS:
-            refuse("too_many_tables", f"the query reads more than {MAX_SCANS} tables", "Read fewer of them.", node)
+        self.context.scans += source.table is not None and source.table.person is not None
+        self.private += source.private
+        if self.private > MAX_PRIVATE:
+            what = f"more than {MAX_PRIVATE} tables about persons are joined"
+            refuse("too_many_tables", what, "Join fewer tables.", node)
+        if self.context.scans > MAX_SCANS:
+            what = f"the query reads more than {MAX_SCANS} tables about persons"
+            refuse("too_many_tables", what, "Read fewer of them.", node)
+        if self.context.tables > MAX_TABLES:
+            refuse("too_many_tables", f"the query reads more than {MAX_TABLES} tables", "Read fewer of them.", node)
 
     def unknown(self, node: exp.Column) -> bool:
         """Whether a name is no column of FROM, and so may be one of the SELECT list."""
@@ -344,6 +359,18 @@ def expanded(item: exp.Expr, scope: Scope) -> Iterator[tuple[str, exp.Expr]]:
                 either = only is None and fold(name) in scope.either
                 table = None if either else exp.to_identifier(found.alias, quoted=True)
                 yield name, exp.column(exp.to_identifier(name, quoted=True), table)
+
+
+def written(relation: Relation, column: str) -> str:
+    """What the query calls a column; "" for one that only we have a name for."""
+    match relation:
+        case Group(source, keys) if column in dict(keys):
+            key = dict(keys)[column]
+            return written(source, key.name) if isinstance(key, Column) else ""
+        case Filter(source) | Windowed(source) | Capped(source):
+            return written(source, column)
+        case _:
+            return column if "." in column and not column.startswith("#") else ""
 
 
 def split_where(node: exp.Expr) -> list[exp.Expr]:

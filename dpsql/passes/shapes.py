@@ -140,6 +140,8 @@ def unfiltered(query: exp.Expr) -> exp.Expr:
         kept = [part for part in conditions(where.this) if part.find(exp.Select, exp.SetOperation) is None]
         if kept:
             where.set("this", exp.and_(*kept))
+        elif isinstance(where.parent, exp.Filter):
+            where.parent.replace(where.parent.this)
         else:
             where.pop()
     return query

@@ -5,13 +5,26 @@ from __future__ import annotations
 from dpsql.algebra import Call, Column, Expr, Literal, conjuncts
 from dpsql.catalog import DOUBLE, INTERVAL, fold
 from dpsql.passes.split import Split
-from dpsql.relations import Filter, Group, Join, Owned, Project, Relation, Scan, Unnest, Windowed, columns, scans
+from dpsql.relations import (
+    Capped,
+    Filter,
+    Group,
+    Join,
+    Owned,
+    Project,
+    Relation,
+    Scan,
+    Unnest,
+    Windowed,
+    columns,
+    scans,
+)
 
 
 def bounding(relation: Relation) -> Owned | Group | None:
     """A part of the relation that has at least as many rows of each person as the whole; None if none is known.
 
-    Filters, semi and anti joins leave rows out, projections and windows keep them, a GROUP BY has no more groups than rows.
+    Filters, caps, semi and anti joins leave rows out, projections and windows keep them, a GROUP BY has no more groups than rows.
     A join with a table, of which at most one row fits, does not multiply them.
     """
     match relation:
@@ -19,7 +32,7 @@ def bounding(relation: Relation) -> Owned | Group | None:
             return relation
         case Group(source):
             return relation if relation.alone else bounding(source)
-        case Filter(source) | Project(source) | Windowed(source):
+        case Filter(source) | Project(source) | Windowed(source) | Capped(source):
             return bounding(source)
         case Join(left, right, on, kind):
             if kind in ("semi", "anti") or (kind in ("inner", "left") and one_fits(right, on)):
@@ -39,8 +52,10 @@ def one_fits(side: Relation, on: Expr | None) -> bool:
         case Scan(table, alias):
             unique = {
                 f"{alias}.{column.name}"
-                for column in map(table.columns.__getitem__, table.unique)
-                if column.between is None and column.domain is None  # these change cells
+                for key in table.unique
+                if len(key) == 1
+                and (column := table.columns[next(iter(key))]).between is None
+                and column.domain is None  # these change cells
             }
             here = columns(side)
             return on is not None and any(
@@ -59,7 +74,8 @@ def one_fits(side: Relation, on: Expr | None) -> bool:
 def single(relation: Relation) -> bool:
     """Whether each person has at most one row.
 
-    Needs:   a local relation; `Table.unique`, columns of which the engine itself enforces that no value stands twice
+    Needs:   a local relation; `Table.unique`, columns of which the engine enforces, or the owner has verified for this version of the
+             data, that no value stands twice
     Gives:   True only if no person has two rows in the relation, whatever rows there are
     Proof:   by induction over the nodes (`bounding`) no person has more rows than in one part of it: that is grouped by
              the person alone, or is a table whose person stands in a unique column. It is read off the text and the
@@ -70,7 +86,7 @@ def single(relation: Relation) -> bool:
         case Group():
             return True
         case Owned(scan, ()):
-            return fold(str(scan.table.person)) in scan.table.unique
+            return frozenset((fold(str(scan.table.person)),)) in scan.table.unique
         case _:
             return False
 
@@ -85,7 +101,7 @@ def settled(relation: Relation) -> frozenset[str]:
     if single(relation):
         return frozenset(columns(relation))
     match relation:
-        case Filter(source) | Windowed(source) | Unnest(source):
+        case Filter(source) | Windowed(source) | Unnest(source) | Capped(source):
             return settled(source)
         case Join(left, right, _, kind) if kind != "full":
             return settled(left) | (settled(right) if kind == "inner" else frozenset())

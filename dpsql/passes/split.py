@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
@@ -14,7 +15,7 @@ from sqlglot import exp
 from dpsql import algebra, catalog
 from dpsql.aggregates import RULES
 from dpsql.algebra import Aggregate, Call, Column, Expr, Free, Literal, conjuncts, identifier, name, plain
-from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, Domain, Interval, Type
+from dpsql.catalog import BIGINT, BOOLEAN, DOUBLE, INTERVAL, VARCHAR, Domain, Interval, Type
 from dpsql.errors import Refused
 from dpsql.functions import PARTS, Facts, Range, cast, to_type
 from dpsql.passes.free import frees
@@ -444,6 +445,12 @@ def notes(
         if axis.degree
     )
     result = list(dict.fromkeys(clipped))
+    for key in resolved.keys if isinstance(keys, PrivateKeys) else ():
+        if key.facts.type == VARCHAR and long(key) and values_of(key, resolved) is None:
+            result.append(f"texts of {describe(key)} with more than {LONGEST} bytes are counted under NULL")
+        match key:
+            case Call("epoch_us", (span,), _) if span.facts.type == INTERVAL and not span.facts.declared:
+                result.append(f"intervals of {describe(span)} with more than 10,000 years are counted under NULL")
     for key in resolved.keys if isinstance(keys, PublicKeys) else ():
         declared = column_of(key, resolved)
         if declared is not None and declared.domain is not None:
@@ -454,9 +461,14 @@ def notes(
     return tuple(result)
 
 
+def long(key: Expr) -> bool:
+    """Whether a text may have more bytes than a key has: one that is stored, or made of such."""
+    if isinstance(key, Column):
+        return key.facts.type == VARCHAR
+    return isinstance(key, Call) and any(map(long, key.arguments))
+
+
 def describe(expression: Expr) -> str:
-    return (
-        plain(expression, lambda found: name(found.name) if isinstance(found, Aggregate) else None)
-        .sql("duckdb")
-        .replace('"', "")
-    )
+    """An expression in words of the query. Subqueries without a name have a number of ours, which is left out."""
+    written = plain(expression, lambda found: name(found.name) if isinstance(found, Aggregate) else None).sql("duckdb")
+    return re.sub(r'"\d+\.', '"', written).replace('"', "")

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from dpsql.algebra import Call, Column, Expr, conjuncts
-from dpsql.catalog import Catalog, Reference, Type, fold, path_to_person
+from dpsql.catalog import Catalog, Reference, Table, Type, fold, path_to_person, several
 from dpsql.errors import Refused
+from dpsql.passes.growth import STEPS, Growth, equated, length, refusal
 from dpsql.passes.resolve import Resolved
-from dpsql.passes.scope import MAX_TABLES
+from dpsql.passes.scope import written
 from dpsql.relations import (
+    Capped,
     Filter,
     Group,
     Join,
@@ -23,8 +25,8 @@ from dpsql.relations import (
     Unnest,
     Values,
     Windowed,
-    columns,
     origin,
+    scans,
     sources,
 )
 
@@ -70,17 +72,24 @@ def track(resolved: Resolved, catalog: Catalog) -> Tracked:
              with a lead of the other side. That side's row is p's and p owns a row with that key, so the row that
              references this key is p's too: all private rows of the output row are p's, and none of it is left in D
              without her. Everywhere else both sides have their owners, and the join equates them. That columns lead
-             to the person is needed for the meaning only: where they do not, nothing would be found, so it is refused
-    Checked: test_lemmas (locality)
+             to the person is needed for the meaning only: where they do not, nothing would be found, so it is refused.
+             Where a join would multiply the rows of a person by each other, one side is cut to so many rows of each
+             person and value of the columns that the join equates (`Capped`), and lists are cut before they are unnested: both are local, so one row of a person becomes at
+             most WIDEST rows (`Growth`), or the statement is refused
+    Checked: test_lemmas (locality, growth)
     """
-    narrow(resolved.relation)
-    found = settled(locate(resolved.relation, catalog), catalog)
+    for scan in scans(resolved.relation):
+        if scan.table.path[0] != "temp" and (found_ := several(scan.table, catalog.tables)) is not None:
+            raise not_one_person(*found_, catalog)
+    for elements, most in STEPS:
+        growth = Growth(catalog, elements, most)
+        found = settled(locate(resolved.relation, growth), growth)
+        if growth.fits(found.relation):
+            break
+    else:
+        raise refusal(growth.too_wide(found.relation) or found.relation)
     if found.person is None:
-        raise Refused(
-            "public_only",
-            "the query reads no table about persons",
-            "Public tables alone are not answered yet; ask their owner for the file.",
-        )
+        raise Refused("public_only", "the query reads no table about persons", "Count rows of a table about persons.")
     keys = {key.name: key.name for key in resolved.keys if isinstance(key, Column)}
     if alone := renamed(
         found.leads, keys
@@ -95,24 +104,41 @@ def track(resolved: Resolved, catalog: Catalog) -> Tracked:
     return Tracked(found.relation, found.person, resolved, resolved.keys, me)
 
 
-def locate(relation: Relation, catalog: Catalog) -> Located:
+def not_one_person(table: Table, link: Reference, catalog: Catalog) -> Refused:
+    columns, version = ", ".join(link.referenced), catalog.policy.version is not None
+    many = f"ALTER TABLE {link.table} ADD PRIMARY KEY ({columns})"
+    verify = f"dpsql policy verify {catalog.place}" + " --policy POLICY" * (not catalog.place)
+    first = f"`{verify}`" if version else f'`{verify}` once the policy has [dataset] version = "1"'
+    return Refused(
+        "persons_not_verified",
+        f"a row of {table.name} may reach several persons: nothing says that no two rows of {link.table} have the same {columns}",
+        f"The owner runs {first if catalog.place else f'`{many}`'}, or declares shared = true in [tables.{table.name}] if such rows "
+        "are to count for each of these persons.",
+    )
+
+
+def locate(relation: Relation, growth: Growth) -> Located:
     match relation:
         case Scan():
-            return scanned(relation, catalog)
+            return scanned(relation, growth.catalog)
         case Values():
             return Located(relation)
-        case Filter(source) | Unnest(source):
-            found = locate(source, catalog)
+        case Filter(source):
+            found = locate(source, growth)
             return replace(found, relation=replace(relation, source=found.relation))
+        case Unnest(source, list_):
+            found = locate(source, growth)
+            most = 0 if length(list_) else growth.elements
+            return replace(found, relation=replace(relation, source=found.relation, most=most))
         case Join():
-            return joined(relation, locate(relation.left, catalog), locate(relation.right, catalog), catalog)
+            return joined(relation, locate(relation.left, growth), locate(relation.right, growth), growth)
         case Project(source):
-            found = settled(locate(source, catalog), catalog)
+            found = settled(locate(source, growth), growth)
             made = replace(relation, source=found.relation, person=found.person)
             names = {e.name: word for word, e in relation.columns if isinstance(e, Column)}
             return replace(found, relation=made, person=found.person and made.owner, leads=renamed(found.leads, names))
         case Group(source, keys):
-            found = settled(locate(source, catalog), catalog)
+            found = settled(locate(source, growth), growth)
             names = {e.name: word for word, e in keys if isinstance(e, Column)}
             leads = renamed(found.leads, names)
             if found.person is not None and not leads:
@@ -122,16 +148,16 @@ def locate(relation: Relation, catalog: Catalog) -> Located:
             made_ = replace(relation, source=found.relation, person=found.person, alone=alone)
             return replace(found, relation=made_, leads=leads)
         case Windowed(source, added):
-            found = settled(locate(source, catalog), catalog)
+            found = settled(locate(source, growth), growth)
             for _, over in added:
                 names = {e.name: e.name for e in over.partition if isinstance(e, Column)}
                 if found.person is not None and not renamed(found.leads, names):
                     raise not_local("a window function in a subquery", "PARTITION BY", found)
             return replace(found, relation=replace(relation, source=found.relation, person=found.person))
         case Stack(left, right):
-            return stacked(relation, locate(left, catalog), locate(right, catalog))
-        case Owned():
-            raise AssertionError("owned twice")
+            return stacked(relation, locate(left, growth), locate(right, growth))
+        case Owned() | Capped():
+            raise AssertionError("tracked twice")
         case _:
             assert_never(relation)
 
@@ -143,7 +169,8 @@ def is_person(relation: Relation, key: Expr, me: set[str]) -> bool:
 
 
 def not_local(what: str, clause: str, found: Located) -> Refused:
-    names = dict.fromkeys(".".join(c.split(".")[-2:]) for lead in found.leads for c in lead.columns)
+    words = (written(found.relation, column) for lead in found.leads for column in lead.columns)
+    names = dict.fromkeys(".".join(word.split(".")[-2:]) for word in words if word)
     hint = f"Add one of these to {clause}: {', '.join(names)}." if names else "Keep the person's column in it."
     return Refused(
         "subquery_not_local",
@@ -204,12 +231,13 @@ def label(link: Reference) -> tuple[str, ...]:
     return (fold(link.table), *(fold(column) for column in link.referenced))
 
 
-def settled(found: Located, catalog: Catalog) -> Located:
+def settled(found: Located, growth: Growth) -> Located:
     """The same with owners for the scan that has none yet."""
     if found.pending is None:
         return found
-    path = tuple(path_to_person(found.pending.table, catalog.tables))
-    owned = Owned(found.pending, path, catalog.tables[fold(path[-1][1].table)])
+    tables = growth.catalog.tables
+    path = tuple(path_to_person(found.pending.table, tables))
+    owned = Owned(found.pending, path, tables[fold(path[-1][1].table)])
     return replace(found, relation=own(found.relation, owned), person=owned.person, pending=None)
 
 
@@ -230,7 +258,7 @@ def own(relation: Relation, owned: Owned) -> Relation:
 # --- joins --------------------------------------------------------------------------------------------------------------
 
 
-def joined(join: Join, left: Located, right: Located, catalog: Catalog) -> Located:
+def joined(join: Join, left: Located, right: Located, growth: Growth) -> Located:
     mine, theirs = (found.person is not None or found.pending is not None for found in (left, right))
     equal = frozenset(equalities(join.on)) if join.on is not None else frozenset()
     made = replace(join, left=left.relation, right=right.relation)
@@ -247,11 +275,21 @@ def joined(join: Join, left: Located, right: Located, catalog: Catalog) -> Locat
                 "Put the table about persons on the side that stays, or use JOIN.",
             )
         return replace(right, relation=made, leads=both)
-    if join.kind == "inner":
-        if right.pending is not None and tied(right, left, equal):
-            return replace(left, relation=made, leads=both)
-        if left.pending is not None and tied(left, right, equal):
-            return replace(right, relation=made, leads=both)
+    many = growth.multiplies(made)
+    of_left, of_right = equated(made)
+    inner, refers = join.kind == "inner", right.pending is not None and tied(right, left, equal)
+    one_left, one_right = told_apart(left.relation, of_left), told_apart(right.relation, of_right)
+    # What is cut: the side of which one row is meant to meet each row of the other, so that nothing is lost if it does.
+    kept = inner or join.kind == "left"
+    first = many and ((kept and one_left > one_right) or (inner and one_left == one_right and refers))
+    if inner and (first or not many) and refers:
+        left = settled(left, growth) if many else left
+        made = replace(made, left=capped(left, of_left, growth)) if many else made
+        return replace(left, relation=made, leads=both)
+    if inner and not first and left.pending is not None and tied(left, right, equal):
+        right = settled(right, growth) if many else right
+        made = replace(made, right=capped(right, of_right, growth)) if many else made
+        return replace(right, relation=made, leads=both)
     if left.type != right.type or not any(
         a.label == b.label and equates(a, b, equal) for a in left.leads for b in right.leads
     ):
@@ -261,10 +299,15 @@ def joined(join: Join, left: Located, right: Located, catalog: Catalog) -> Locat
             f"the join of {shown[0]} and {shown[1]} does not follow a reference of the policy",
             "Join tables about persons on the columns by which one references the other, or on the person.",
         )
-    left, right = settled(left, catalog), settled(right, catalog)
+    left, right = settled(left, growth), settled(right, growth)
     assert left.person is not None and right.person is not None
     person = f"{left.person}|{right.person}" if join.kind == "full" else None
     made = replace(join, left=left.relation, right=right.relation, persons=(left.person, right.person), person=person)
+    if many:
+        left_, right_ = (
+            (capped(left, of_left, growth), made.right) if first else (made.left, capped(right, of_right, growth))
+        )
+        made = replace(made, left=left_, right=right_)
     return Located(made, person or left.person, None, left.type, both)
 
 
@@ -301,91 +344,27 @@ def equalities(on: Expr) -> Iterator[frozenset[str]]:
                 yield frozenset((fold(a), fold(b)))
 
 
-def narrow(relation: Relation) -> None:
-    """Joins without an equality multiply one person's rows by whole tables, and two of them would let a clock tell it."""
-    if degree(relation) > MAX_TABLES:
-        raise Refused("too_many_tables", f"more than {MAX_TABLES} tables are joined", "Join fewer tables.")
-    found = list(wide(relation))
-    if len(found) > 1:
-        raise Refused(
-            "join_too_wide",
-            f"the joins with {' and '.join(found)} equate none of their columns with one of the tables before them",
-            "At most one join may: add a column, as in ON a.x = b.x AND a.y = b.y",
-        )
-
-
-def degree(relation: Relation) -> int:
-    """How many tables' rows may multiply: what is grouped first does not."""
+def told_apart(relation: Relation, by: frozenset[str]) -> bool:
+    """Whether the policy says that no two rows of a person agree on these columns. That proves nothing: if so, one is kept."""
     match relation:
-        case Join() if relation.kind not in ("semi", "anti"):
-            return degree(relation.left) + degree(relation.right)
-        case Join(left):
-            return max(degree(left), degree(relation.right))
-        case Unnest(source, list_):
-            return degree(source) + (not one_element(list_))
-        case Group(source):
-            return 1 if degree(source) <= MAX_TABLES else degree(source)
+        case Filter(source):
+            return told_apart(source, by)
+        case Owned(scan) | (Scan() as scan):
+            table, here = scan.table, {fold(word.removeprefix(f"{scan.alias}.")) for word in by}
+            one = table.max_rows_contributed == 1 and isinstance(table.person, str)
+            keys = [frozenset(map(fold, table.key)), frozenset([fold(str(table.person))] if one else [])]
+            return any(key and key <= here for key in keys)
         case _:
-            return max((degree(source) for source in sources(relation)), default=1)
+            return False
 
 
-def stored(relation: Relation, column: str) -> bool:
-    """Whether an equality with this column is one: it is stored, or a constant that stands once."""
-    match relation:
-        case Values(named, rows):
-            place = [word for word, _ in named].index(column)
-            return len({row[place] for row in rows}) == len(rows)
-        case Scan(table, alias) if (
-            table.path[0] == "temp"
-        ):  # of releases: how often a value stands is the analyst's choice
-            return table.key == (column.removeprefix(f"{alias}."),)
-        case Filter(source) | Windowed(source):
-            return column in columns(source) and stored(source, column)
-        case Project(source, _, named):
-            expression = dict(named)[column]
-            return isinstance(expression, Column) and stored(source, expression.name)
-        case Unnest(source, list_, word):
-            one = list_ if column == word else Column(column, list_.facts)
-            return isinstance(one, Column) and stored(source, one.name)
-        case Join(left, right):
-            return stored(left if column in columns(left) else right, column)
-        case Group():
-            return True
-        case Stack(left, right):
-            return stored(left, column) and stored(right, column)
-        case _:
-            return True
-
-
-def one_row(relation: Relation) -> bool:
-    """Whether it is one row of constants, which multiplies nothing."""
-    return (
-        len(relation.rows) == 1
-        if isinstance(relation, Values)
-        else (isinstance(relation, Project) and one_row(relation.source))
-    )
-
-
-def one_element(list_: Expr) -> bool:
-    return isinstance(list_, Call) and list_.function == "list_value" and len(list_.arguments) == 1
-
-
-def wide(relation: Relation) -> Iterator[str]:
-    alone = isinstance(relation, Join) and any(map(one_row, (relation.left, relation.right)))
-    if isinstance(relation, Join) and relation.kind not in ("semi", "anti") and not alone:
-        left, right = ({fold(c) for c in columns(side)} for side in (relation.left, relation.right))
-        pairs = equalities(relation.on) if relation.on is not None else ()
-        names = {fold(c): c for side in (relation.left, relation.right) for c in columns(side)}
-        if not any(
-            len(pair) == 2 and pair & left and pair & right and all(stored(relation, names[c]) for c in pair)
-            for pair in pairs
-        ):
-            yield next((c.split(".")[0] for c in columns(relation.right)), "a table")
-    # A list that is stored is like a table of its elements that the row is joined with; others may have any length.
-    if isinstance(relation, Unnest) and not stored(relation, relation.column) and not one_element(relation.list):
-        yield relation.column.split(".")[0]
-    for source in sources(relation):
-        yield from wide(source)
+def capped(found: Located, by: frozenset[str], growth: Growth) -> Relation:
+    """The relation with no more rows of each person, and of each value of the columns `by`, than `growth` allows: so many
+    meet one row of the other side of a join."""
+    assert found.person is not None
+    alias = " and ".join(dict.fromkeys(named(found.relation))) or "a subquery"
+    most = 1 if told_apart(found.relation, by) else growth.most
+    return Capped(found.relation, alias, found.person, most, tuple(sorted(by)))
 
 
 def stacked(stack: Stack, left: Located, right: Located) -> Located:

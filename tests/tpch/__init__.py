@@ -24,6 +24,7 @@ def generate(scale: float, directory: Path) -> duckdb.DuckDBPyConnection:
         connection.execute(f"CREATE TABLE {table} AS FROM '{directory / table}.parquet'")
         for column in POLICY["tables"][table].get("columns", ()):
             connection.execute(f"ALTER TABLE {table} ALTER COLUMN {column} SET NOT NULL")
+    connection.execute("ALTER TABLE orders ADD PRIMARY KEY (o_orderkey)")  # so that a line item is one customer's
     return connection
 
 

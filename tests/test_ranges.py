@@ -1,0 +1,58 @@
+"""Sums and averages of every numeric type, with and without a declared range, however the database is laid out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.catalog import read_policy
+from dpsql.prepare import prepare
+
+WHOLE = ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"]
+TYPES = [*WHOLE, "FLOAT", "DOUBLE", "DECIMAL(3,0)", "DECIMAL(4,1)", "DECIMAL(9,2)", "DECIMAL(18,3)", "DECIMAL(38,10)"]
+PERSONS = 200
+
+
+def asked(path: Path, policy: dict[str, Any], query: str) -> float:
+    with dpsql.connect(path, policy=policy, ledger=":memory:") as db:
+        ((found,),) = db.sql(query, epsilon=1e6).fetchall()
+    return float(found)
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["many rows", "one row"])
+@pytest.mark.parametrize("type_", TYPES)
+def test_sums_of_all_types(type_: str, single: bool, tmp_path: Path) -> None:
+    """The totals are right where noise is next to nothing: values reach both ends of short types, and ranges are chosen or given."""
+    path = tmp_path / "t.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        key = "PRIMARY KEY" if single else ""
+        connection.execute(f"CREATE TABLE t (id INTEGER {key}, c {type_})")
+        connection.execute(f"INSERT INTO t SELECT range, CAST(100 + range % 3 AS {type_}) FROM range({PERSONS})")
+        truth = dict(zip(("sum", "avg"), connection.execute("SELECT sum(c), avg(c) FROM t").fetchall()[0], strict=True))
+    for prepared in (False, True):
+        for columns in ({}, {"c": {"between": [0, 110]}}, {"c": {"between": [100, 102]}}):
+            policy = {
+                "dataset": {"id": "t"},
+                "budget": {"epsilon": 1e9, "delta": 1e-5},
+                "defaults": {"max_rows_contributed": 1},
+                "tables": {"t": {"person": "id", "columns": columns}},
+            }
+            if prepared:
+                prepare(path, read_policy(policy))
+            for function, wanted in truth.items():
+                found = asked(path, policy, f"SELECT {function}(c) FROM t")
+                assert found == pytest.approx(float(wanted), rel=0.01), (prepared, columns, function)
+
+
+@pytest.mark.parametrize(("low", "high", "each"), [(200, 300, 200), (-300, -200, -200), (-1000, 1000, 101)])
+def test_ranges_of_the_caller_beyond_the_type(low: int, high: int, each: int, tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as connection:
+        connection.execute(f"CREATE TABLE t AS SELECT range AS id, CAST(101 AS TINYINT) AS c FROM range({PERSONS})")
+        connection.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
+    policy = {"dataset": {"id": "t"}, "budget": {"epsilon": 1e9, "delta": 1e-5}, "tables": {"t": {"person": "id"}}}
+    query = f"SELECT sum(c, contribution_bounds_per_row => ({low}, {high})) FROM t"
+    assert asked(tmp_path / "t.duckdb", policy, query) == pytest.approx(each * PERSONS, rel=0.01)
