@@ -120,6 +120,7 @@ class Filter:
 
     source: Relation
     predicate: Expr
+    note: str = ""  # what an analyst should know, if `track` has put it there
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ POLICY: dict[str, Any] = {
     "tables": {
         "people": {"person": "id"},
         "events": {"person": "id"},
+        "bios": {"person": "id"},
+        "visits": {"person": "id"},
         "kinds": {"public": True},
         "many": {"public": True},
     },
@@ -38,7 +40,13 @@ def database(victim: bool) -> duckdb.DuckDBPyConnection:
     connection.execute("CREATE TABLE many AS SELECT range AS n FROM range(2000)")
     connection.execute("INSERT INTO people SELECT 1000 + range, [repeat('x', 100)], range % 90 FROM range(500)")
     connection.execute("INSERT INTO events SELECT 1000 + range % 500, range % 40, repeat('y', 100) FROM range(2000)")
+    connection.execute(
+        "CREATE TABLE bios AS SELECT 1000 + range AS id, repeat('b', 100) AS bio, [range] AS l FROM range(500)"
+    )
+    connection.execute("CREATE TABLE visits AS SELECT 1000 + range % 500 AS id, range AS t FROM range(5000)")
     if victim:
+        connection.execute(f"INSERT INTO bios SELECT {VICTIM}, repeat('b', 20000), range(20000)")
+        connection.execute(f"INSERT INTO visits SELECT {VICTIM}, range FROM range(20000)")
         connection.execute(
             f"INSERT INTO people SELECT {VICTIM}, list_transform(range({LONG}), lambda i: repeat('x', 100) || i), 50"
         )
@@ -73,6 +81,17 @@ HOSTILE = [
     f"SELECT count(*) FROM (SELECT * FROM people WHERE id = {VICTIM}) p CROSS JOIN many a CROSS JOIN many b CROSS JOIN many c",
     f"SELECT count(*) FROM (SELECT * FROM people WHERE id = {VICTIM}) p, range(1000000) AS r(x), range(1000) AS s(y)",
     f"SELECT count(*) FROM people p JOIN (SELECT a.n FROM many a CROSS JOIN many b CROSS JOIN many c) m ON p.age = m.n WHERE p.id = {VICTIM}",
+    # By long texts and lists, made longer or repeated.
+    "SELECT count(DISTINCT repeat(bio, 60) || x || y) FROM bios, range(1000) AS r(x), range(1000) AS s(y)",
+    "SELECT count(DISTINCT repeat(bio, 60) || x || y) FROM (SELECT * FROM bios WHERE id <= 1000) b, range(100) AS r(x), range(100) AS s(y)",
+    "SELECT count(*) FROM (SELECT * FROM bios WHERE id <= 1000) b, range(1000) AS r(x), range(15) AS s(y) WHERE sha256(repeat(bio, 60) || x || y) LIKE 'a%'",
+    "SELECT count(DISTINCT bio || t) FROM bios JOIN visits USING (id)",
+    "SELECT count(DISTINCT repeat(bio, 60) || t) FROM bios JOIN visits USING (id)",
+    "SELECT count(DISTINCT array_to_string(string_split(bio, 'b'), 'bbbb') || t) FROM bios JOIN visits USING (id)",
+    "SELECT count(*) FROM (SELECT id, t, max(len(list_append(l, t))) OVER (PARTITION BY id ORDER BY t) AS m FROM bios JOIN visits USING (id)) q WHERE m > 1",
+    "SELECT count(*) FROM (SELECT id, t, max(bio || t) OVER (PARTITION BY id ORDER BY t) AS m FROM bios JOIN visits USING (id)) q WHERE m > 'b'",
+    "SELECT count(*) FROM (SELECT id, last(l ORDER BY t) AS l FROM (SELECT id, l, t FROM bios JOIN visits USING (id)) GROUP BY id) q, unnest(q.l) AS u(x)",
+    "SELECT count(*) FROM (SELECT l, x FROM bios b, unnest(b.l) AS u(x)) q WHERE list_contains(list_reverse(q.l), q.x)",
     # By unions of a table with itself.
     "WITH a AS (SELECT id, kind FROM events UNION ALL SELECT id, kind FROM events), b AS (SELECT * FROM a UNION ALL SELECT * FROM a) SELECT count(*) FROM b JOIN b AS c USING (id) JOIN b AS d USING (id)",
 ]
@@ -102,10 +121,15 @@ def test_amplifiers(sessions: tuple[dpsql.Session, dpsql.Session], query: str) -
         (HOSTILE[5], "one row is joined with at most 30 rows of b of the same person"),
         ("SELECT count(*) FROM people p, unnest([p.age, 1]) AS a(x)", None),
         ("SELECT count(*) FROM events e JOIN kinds k ON e.kind = k.kind", None),
+        (HOSTILE[15], "rows of bios are left out whose bio has more than 275 bytes"),
     ],
 )
 def test_what_is_cut_is_said(sessions: tuple[dpsql.Session, dpsql.Session], query: str, note: str | None) -> None:
-    found = [line for line in sessions[1].explain(query).plan.notes if " at most " in line and "groups" not in line]
+    found = [
+        line
+        for line in sessions[1].explain(query).plan.notes
+        if (" at most " in line or " left out " in line) and "groups" not in line
+    ]
     assert (note in found) if note else not found
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import assert_never
 
-from dpsql.algebra import Call, Column, Expr, conjuncts
-from dpsql.catalog import DOUBLE, INTERVAL, Catalog, Table, fold
+from dpsql.algebra import Aggregate, Call, Column, Expr, Free, call, conjuncts, constant
+from dpsql.catalog import DOUBLE, INTERVAL, VARCHAR, Catalog, Table, fold
 from dpsql.errors import Refused
+from dpsql.functions.facts import UNIT
 from dpsql.passes.scope import columns_in
 from dpsql.relations import (
     Capped,
@@ -26,6 +28,7 @@ from dpsql.relations import (
     Values,
     Windowed,
     columns,
+    enforce,
     scans,
     sources,
 )
@@ -35,9 +38,11 @@ WIDE = 1_000  # of these, by joins of the person's own rows, wherever ten rows o
 LISTS, ROWS = (10_000, 1_000, 100, 30, 10), (1_000, 30, 10)  # what lists, and a person's rows before a join, are cut to
 STEPS = tuple((elements, rows) for rows in ROWS for elements in LISTS)  # the first that keeps within these is taken
 FEW = 100  # rows that one row may meet in a join before that counts as many
+LONG = 4_096  # bytes of a text or list in a row that may meet as many rows as the person has
 RELEASED = 100_000  # rows of a table that is made from releases; loading more of them is refused
 
 Fixed = frozenset[str]  # columns whose values are given
+Own = Mapping[str, "Rows"] | None
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,16 @@ class Growth:
              join has at most one row for each row of a side and each row of the other side that agrees with it: there the
              columns that the condition equates with that side are fixed. An outer join adds rows that meet nothing. A column that is equated with a fixed one is
              fixed. A group comes from at least one row, and one group has all its keys fixed
+    Bytes:   `shortened` leaves out rows whose texts and lists are too long for how often they may be repeated. Of each text of
+             a row that becomes many rows at most WIDEST * UNIT bytes are made. A filter looks at one row at a time, so
+             it is local, and it leaves no more rows than there were
     Checked: test_growth, test_lemmas (growth)
     """
 
     catalog: Catalog
     elements: int = LISTS[-1]
     most: int = ROWS[-1]
+    stretch: Fraction = Fraction(1)  # how many times longer than those of their row the statement makes texts and lists
     known: dict[tuple[int, Fixed], tuple[Relation, Rows]] = field(default_factory=dict)
 
     def rows(self, relation: Relation, fixed: Fixed = frozenset()) -> Rows:
@@ -173,17 +182,117 @@ class Growth:
         made, read = self.work(relation) if isinstance(relation, Join) else self.rows(relation), list(scans(relation))
         private = any(scan.table.person is not None for scan in read)
         largest = max((self.rows(scan).factor for scan in read if not private), default=0)
-        return relation if made.power > 1 or made.factor > max(WIDEST, largest) else None
+        return relation if made.power > 1 or made.factor * self.stretch > max(WIDEST, largest) else None
+
+    def shortened(self, relation: Relation, uses: Counter[str], made: Rows = ONE, own: Own = None) -> Relation:
+        """The relation without rows whose texts and lists are too long, where one of its rows becomes up to `made` rows.
+
+        `uses` counts the places that name a column. A list that only an unnest names is not repeated with its elements: `own`
+        has how often it is.
+        """
+        match relation:
+            case Scan() | Owned():
+                return self._short(relation, made, own or {})
+            case Values():
+                return relation
+            case Unnest(source, list_, _, _, most):
+                if isinstance(list_, Column) and uses[list_.name] == 1:
+                    own = {**(own or {}), list_.name: made}
+                made *= Rows(0, length(list_) or most)
+                return replace(relation, source=self.shortened(source, uses, made, own))
+            case Join(left, right, _, kind):
+                of_left, of_right = equated(relation)
+                pairs = kind not in ("semi", "anti") or compares(relation)
+                left_ = self.shortened(left, uses, made * self.rows(right, of_right) if pairs else made, own)
+                right_ = self.shortened(right, uses, made * self.rows(left, of_left) if pairs else made, own)
+                return replace(relation, left=left_, right=right_)
+            case Stack(left, right):
+                sides = [self.shortened(side, uses, made) for side in (left, right)]
+                assert isinstance(sides[0], Project) and isinstance(sides[1], Project)
+                return replace(relation, left=sides[0], right=sides[1])
+            case Filter(source) | Capped(source) | Windowed(source):
+                return replace(relation, source=self.shortened(source, uses, made, own))
+            case Project(source) | Group(source):  # other names from here on
+                return replace(relation, source=self.shortened(source, uses, made))
+            case _:
+                assert_never(relation)
+
+    def _short(self, relation: Scan | Owned, made: Rows, own: Mapping[str, Rows]) -> Relation:
+        found: Relation = relation
+        scan = relation.scan if isinstance(relation, Owned) else relation
+        for word in scan.columns:
+            stored, column = scan.table.columns[fold(word)], Column(f"{scan.alias}.{word}", enforce(scan.table, word))
+            copies = own.get(column.name, made)
+            if stored.domain is not None or not (copies.power or copies.factor > FEW):
+                continue
+            most = max(UNIT, int(min(WIDEST * UNIT / copies.factor, LONG if copies.power else WIDEST) / self.stretch))
+            if (size := bytes_of(column)) is not None:
+                fits = call("<=", size, constant(most))
+                cut = f"rows of {scan.alias} are left out whose {word} has more than {most:,} bytes"
+                note = cut if most < LONG else ""  # what is usual stands in the README
+                found = Filter(
+                    found, call("OR", call("IS NULL", column), fits) if column.facts.nullable else fits, note
+                )
+        return found
 
 
-def refusal(relation: Relation) -> Refused:
+def refusal(relation: Relation, stretch: Fraction) -> Refused:
     """What is said of a part that is too wide."""
     named = " and ".join(dict.fromkeys(multiplying(relation)))
+    rows = f"{int(WIDEST / stretch):,} rows" + (f" with texts {float(stretch):g} times as long" if stretch > 1 else "")
     return Refused(
         "join_too_wide",
-        f"one row may become more than {WIDEST:,} rows: {named} multiply each other",
+        f"one row may become more than {rows}: {named} multiply each other",
         "Join on a column in which no value stands twice, GROUP BY in a subquery before the join, or unnest fewer lists.",
     )
+
+
+def bytes_of(column: Column) -> Expr | None:
+    """How many bytes a text or a list has, nearly; None for what is never long."""
+    if column.facts.type == VARCHAR:
+        return call("strlen", column)
+    if column.facts.type == VARCHAR.list:
+        return call("strlen", call("array_to_string", column, constant(",")))
+    return call("*", call("array_length", column), constant(8)) if column.facts.type.kind == "LIST" else None
+
+
+def expressions(relation: Relation) -> Iterator[Expr]:
+    """All that a relation computes, and what that is computed from."""
+    match relation:
+        case Filter(_, predicate):
+            yield from parts(predicate)
+        case Join(_, _, on) if on is not None:
+            yield from parts(on)
+        case Project(_, _, named):
+            yield from parts(*(e for _, e in named))
+        case Group(_, keys, measures):
+            yield from parts(*(e for _, e in keys))
+            for _, m in measures:
+                yield from parts(*(e for e in (m.argument, m.filter) if e is not None), *(e for e, *_ in m.order))
+        case Windowed(_, added):
+            for _, over in added:
+                yield from parts(*over.arguments, *over.partition, *(e for e, *_ in over.order))
+        case Unnest(_, list_):
+            yield from parts(list_)
+        case _:
+            pass
+    for source in sources(relation):
+        yield from expressions(source)
+
+
+def parts(*given: Expr) -> Iterator[Expr]:
+    for expression in given:
+        yield expression
+        if isinstance(expression, Call | Aggregate | Free):
+            yield from parts(*expression.arguments)
+
+
+def lengthens(given: Iterable[Expr]) -> Fraction:
+    """How many times longer than those of their row texts and lists are made."""
+    facts = [e.facts for e in given]
+    texts = [found.growth * found.copies for found in facts if found.type in (VARCHAR, VARCHAR.list)]
+    lists = [Fraction(found.copies) for found in facts if found.type.kind == "LIST"]
+    return max([Fraction(1), *texts, *lists])
 
 
 def capped_in(relation: Relation) -> Iterator[Capped]:
@@ -198,6 +307,8 @@ def cuts(relation: Relation) -> Iterator[str]:
     if isinstance(relation, Capped):
         rows = "one row" if relation.most == 1 else f"{relation.most:,} rows"
         yield f"one row is joined with at most {rows} of {relation.alias} of the same person"
+    if isinstance(relation, Filter) and relation.note:
+        yield relation.note
     if isinstance(relation, Unnest) and relation.most:
         yield f"of each list at most {relation.most:,} elements are unnested"
     for source in sources(relation):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -9,7 +10,7 @@ from typing import assert_never
 from dpsql.algebra import Call, Column, Expr, conjuncts
 from dpsql.catalog import Catalog, Reference, Table, Type, fold, path_to_person, several
 from dpsql.errors import Refused
-from dpsql.passes.growth import STEPS, Growth, equated, length, refusal
+from dpsql.passes.growth import STEPS, Growth, equated, expressions, length, lengthens, parts, refusal
 from dpsql.passes.resolve import Resolved
 from dpsql.passes.scope import written
 from dpsql.relations import (
@@ -75,19 +76,26 @@ def track(resolved: Resolved, catalog: Catalog) -> Tracked:
              to the person is needed for the meaning only: where they do not, nothing would be found, so it is refused.
              Where a join would multiply the rows of a person by each other, one side is cut to so many rows of each
              person and value of the columns that the join equates (`Capped`), and lists are cut before they are unnested: both are local, so one row of a person becomes at
-             most WIDEST rows (`Growth`), or the statement is refused
+             most WIDEST rows (`Growth`), or the statement is refused. Rows with texts that are too long for being repeated so
+             often are left out, which is a filter
     Checked: test_lemmas (locality, growth)
     """
     for scan in scans(resolved.relation):
         if scan.table.path[0] != "temp" and (found_ := several(scan.table, catalog.tables)) is not None:
             raise not_one_person(*found_, catalog)
+    above = [e for e in (resolved.having, resolved.qualify) if e is not None] + [order.by for order in resolved.order]
+    computed = list(expressions(resolved.relation))
+    computed += parts(*resolved.keys, *(output.expression for output in resolved.outputs), *above)
+    stretch = lengthens(computed)
     for elements, most in STEPS:
-        growth = Growth(catalog, elements, most)
+        growth = Growth(catalog, elements, most, stretch)
         found = settled(locate(resolved.relation, growth), growth)
         if growth.fits(found.relation):
             break
     else:
-        raise refusal(growth.too_wide(found.relation) or found.relation)
+        raise refusal(growth.too_wide(found.relation) or found.relation, stretch)
+    uses = Counter(e.name for e in computed if isinstance(e, Column))
+    found = replace(found, relation=growth.shortened(found.relation, uses))
     if found.person is None:
         raise Refused("public_only", "the query reads no table about persons", "Count rows of a table about persons.")
     keys = {key.name: key.name for key in resolved.keys if isinstance(key, Column)}
