@@ -669,13 +669,14 @@ def worlds(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
+CHAINS = given(
     truth=trees("truth", 5),
     left=st.sampled_from(list(LEAVES)).flatmap(trees),
     alone=st.sets(st.integers(0, 11), min_size=3, max_size=3),
 )
-def test_chains(truth: Expr, left: Expr, alone: set[int], worlds: duckdb.DuckDBPyConnection) -> None:
+
+
+def chains(truth: Expr, left: Expr, alone: set[int], worlds: duckdb.DuckDBPyConnection) -> None:
     """The engine reassociates constants and moves them across comparisons: nothing raises, whatever it does with them."""
     try:
         condition, value = total(truth).sql("duckdb"), total(left).sql("duckdb")
@@ -696,6 +697,19 @@ def test_chains(truth: Expr, left: Expr, alone: set[int], worlds: duckdb.DuckDBP
         if x is not None and left.facts.range is not None and left.facts.type.kind not in ("DOUBLE", "LIST"):
             assert low <= Fraction(x) <= high
         assert x is not None or left.facts.nullable
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@CHAINS
+def test_chains(truth: Expr, left: Expr, alone: set[int], worlds: duckdb.DuckDBPyConnection) -> None:
+    chains(truth, left, alone, worlds)
+
+
+@pytest.mark.long
+@settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+@CHAINS
+def test_more_chains(truth: Expr, left: Expr, alone: set[int], worlds: duckdb.DuckDBPyConnection) -> None:
+    chains(truth, left, alone, worlds)
 
 
 ENGINE = duckdb.connect(config={"threads": 1})
