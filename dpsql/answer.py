@@ -89,6 +89,11 @@ class Answer:
         """DuckDB's names of the columns' types."""
         return tuple(str(type_) for type_ in self._released.answer(self.columns).types)
 
+    @property
+    def description(self) -> tuple[tuple[Any, ...], ...]:
+        """The columns as PEP 249 describes them: name, type, and five times None."""
+        return tuple((name, type_, *[None] * 5) for name, type_ in zip(self.columns, self.types, strict=True))
+
     def df(self) -> Any:
         """A pandas DataFrame."""
         return self._released.answer(self.columns).df()
