@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -127,15 +125,6 @@ def policy_of(db: str | Path, policy: str | None) -> str | Path:
     return policy if policy is not None else Path(db).with_suffix(".policy.toml")
 
 
-def scalar(cell: Any) -> Any:
-    """A cell as JSON knows it: decimals are numbers, an unbounded error bar is null, dates are text."""
-    if isinstance(cell, Decimal):
-        cell = float(cell)
-    if isinstance(cell, float) and not math.isfinite(cell):
-        return None
-    return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(dpsql.__version__, prog_name="dpsql")
 def cli() -> None:
@@ -249,13 +238,7 @@ def sql(
         )
     match forms:
         case ["json"]:
-            loss = vars(answer.loss)
-            cells, errors = ([[scalar(c) for c in row] for row in table] for table in (answer, answer.errors))
-            click.echo(
-                json.dumps(
-                    {"columns": answer.columns, "rows": cells, "errors": errors, "loss": loss, "notes": answer.notes}
-                )
-            )
+            click.echo(answer.json())
         case ["csv"]:
             import csv
 
@@ -276,6 +259,9 @@ def sql(
 @database
 @click.argument("query")
 @privacy
+@click.option("--more", is_flag=True, help="All lines, not the sixteen that matter most.")
+@click.option("--sql", "as_sql", is_flag=True, help="The generated SQL.")
+@click.option("--json", "as_json", is_flag=True, help="An object with price, errors, noise, limits and notes.")
 def explain(
     db: str,
     policy: str | None,
@@ -287,13 +273,19 @@ def explain(
     weights: list[float] | None,
     max_rows: int | None,
     max_groups: int | None,
+    more: bool,
+    as_sql: bool,
+    as_json: bool,
 ) -> None:
     """Say what a QUERY would cost and how exact it would be. Free.
 
     \b
-    Example:
+    Examples:
       dpsql explain shop.duckdb "SELECT avg(amount) FROM orders" --epsilon 0.1
+      dpsql explain shop.duckdb "SELECT avg(amount) FROM orders" --sql
     """
+    if more + as_sql + as_json > 1:
+        raise click.UsageError("--more, --sql and --json exclude each other")
     explained = session(db, policy, ledger, analyst).explain(
         query,
         epsilon=epsilon,
@@ -302,7 +294,7 @@ def explain(
         max_rows_contributed=max_rows,
         max_groups_contributed=max_groups,
     )
-    click.echo(str(explained))
+    click.echo(explained.json() if as_json else explained.sql if as_sql else explained.more if more else str(explained))
 
 
 @cli.command()
@@ -372,6 +364,7 @@ def show(file: str, persons: int, as_json: bool) -> None:
     from rich.table import Column, Table
     from rich.text import Text
 
+    from dpsql.answer import scalar
     from dpsql.history import recorded
 
     found = recorded(file)
