@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import dpsql
 import pytest
 import shop
+
+import dpsql
 
 altair = pytest.importorskip("altair")
 
@@ -42,7 +43,7 @@ def test_kinds(db: dpsql.Session, query: str, wanted: list[str]) -> None:
 
 def test_ends_are_those_of_the_answer(db: dpsql.Session) -> None:
     answer = db.sql("SELECT status, count(*) AS n FROM orders GROUP BY status")
-    (rows,) = json.loads(answer.plot().to_json())["datasets"].values()
+    rows = answer.plot().to_dict()["data"]["values"]
     assert [(row["low"], row["high"]) for row in rows] == [cells[1] for cells in answer.interval()]
     assert [row["value"] for row in rows] == [row[1] for row in answer] and rows[0]["key"] == answer.fetchone()[0]  # type: ignore[index]
 
