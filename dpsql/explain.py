@@ -27,7 +27,7 @@ SIZES = (1_000, 100_000)  # rows of a group, where the error depends on them
 LINES = 16  # of an explanation, unless all are asked for
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What would run, which noise, what error to expect, what it would cost and what would be left.
 

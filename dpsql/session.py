@@ -43,7 +43,7 @@ from dpsql.prepare import arrange, prepared
 from dpsql.progress import Progress, watched
 from dpsql.rehearse import NOTE, fill
 from dpsql.release import Noisy, choose, release
-from dpsql.sources import SUFFIXES, gather
+from dpsql.sources import SUFFIXES, files_of, gather
 from dpsql.verify import once
 
 # The parser warns on standard error about text that it half understands; it is refused all the same.
@@ -56,7 +56,7 @@ REMEMBERED = 1_000  # queries that the engines have confirmed already
 INTERRUPTED = "Query interrupted"  # what DuckDB makes of Ctrl-C while the main thread is in it: a RuntimeError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Budget:
     """What has been spent, what is left and what there was; `analyst` is the same for the analyst's allocation."""
 
@@ -81,6 +81,8 @@ class Budget:
         )
         return "\n".join([*lines, *own])
 
+    __repr__ = __str__
+
 
 def connect(
     database: Any,
@@ -92,7 +94,7 @@ def connect(
     """Open a database for private questions.
 
     `database` is the path of a DuckDB file or an open duckdb connection; or the path of a Parquet or CSV file, which is
-    one table with the file's name; or several of these and of frames, under the names of the policy's tables:
+    one table with the file's name; or of a directory of such files; or several of these and of frames, under the names of the policy's tables:
     `{"visits": "visits/*.parquet", "people": df}`. Files and frames are read into memory, once. `policy` is a TOML file
     or a dict; `ledger` a path or ":memory:", by default a file beside the database. Whoever can choose the ledger can
     choose a fresh budget: this call is the data owner's.
@@ -156,6 +158,12 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
                 f"Pass a dict: {{'visits': {str(database)!r}}}.",
             )
         backend = DuckDB(gather({Path(database).stem: database}, declared), ours=True, loaded=True)
+    elif (
+        isinstance(database, str | Path) and Path(database).is_dir()
+    ):  # its other files are none of the policy's tables
+        wanted = {fold(name) for name in declared.tables}
+        files = {path.stem: path for path in files_of(Path(database)) if fold(path.stem) in wanted}
+        backend = DuckDB(gather(files, declared), ours=True, loaded=True)
     elif isinstance(database, str | Path):
         backend = prepared(Path(database), declared) or DuckDB(database)
     elif hasattr(database, "cursor"):
