@@ -67,16 +67,17 @@ class Explanation:
             return {}
         return {name: low if math.isclose(low, high) else None for name, (low, high) in expected(self.plan).items()}
 
-    def cost(self) -> str:
-        """The price, in parts of the budget and in numbers."""
+    def cost(self) -> list[str]:
+        """The price, and what is left, in parts of the budget and in numbers."""
         plan = self.plan
         if not plan.sampled:
-            return "cost      nothing: no table about persons is read"
+            return ["cost      nothing: no table about persons is read"]
         delta = f", delta {float(plan.delta):.3g}" if plan.delta else ""
-        return (
-            f"cost      {percent(self.price)} of the budget (epsilon {float(plan.epsilon):g}{delta}: {self.loss.currency} "
-            f"{self.loss.amount:.6g}); {percent(self.share)} is left, with room for {roughly(self.repeats)} more like this"
-        )
+        asked = f"epsilon {float(plan.epsilon):g}{delta} ({self.loss.currency} {self.loss.amount:.6g})"
+        return [
+            f"cost      {percent(self.price)} of the budget: {asked}",
+            f"left      {percent(self.share)} of the budget, room for {roughly(self.repeats)} more like this",
+        ]
 
     def groups(self) -> Iterator[str]:
         """The price for several persons, and of several queries."""
@@ -93,7 +94,7 @@ class Explanation:
     def lines(self) -> list[str]:
         """Everything but the SQL; what matters most comes first."""
         plan = self.plan
-        found = [self.cost()]
+        found = self.cost()
         for index, part in enumerate(plan.parts):
             if isinstance(plan, Program):
                 found.append(f"release   {index}, for {percent(self.part(part))} of the price{after(part)}")
@@ -111,8 +112,7 @@ class Explanation:
     @property
     def more(self) -> str:
         """Everything but the SQL, as text."""
-        first, *others = self.lines
-        return "\n".join([first, *(self.groups() if self.plan.sampled else ()), *others])
+        return "\n".join([*self.lines, *(self.groups() if self.plan.sampled else ())])
 
     @property
     def sql(self) -> str:
@@ -147,6 +147,8 @@ class Explanation:
         return "\n".join(
             [*lines[: LINES - 1], f"more      {len(lines) - LINES + 1} more lines: --more, or .more in Python"]
         )
+
+    __repr__ = __str__
 
 
 def percent(part: float) -> str:

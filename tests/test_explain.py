@@ -88,8 +88,8 @@ def test_the_price_in_percent() -> None:
         shop.database(shop.clean()), policy=shop.policy(accounting="pure", epsilon=2.0), ledger=":memory:"
     )
     query = "SELECT count(*) FROM orders"
-    assert str(db.explain(query, epsilon=0.5)).startswith("cost      25 % of the budget (epsilon 0.5")
+    assert str(db.explain(query, epsilon=0.5)).startswith("cost      25 % of the budget: epsilon 0.5 ")
     assert str(db.budget).startswith("100 % of the budget is left\n")
     db.sql(query, epsilon=0.5)
-    assert "; 75 % is left, with room for 3 more like this" in str(db.explain(query, epsilon=0.5))
+    assert "left      75 % of the budget, room for 3 more like this" in str(db.explain(query, epsilon=0.5))
     assert str(db.budget).startswith("75 % of the budget is left; room for 3 more like the last query\n")

@@ -165,7 +165,7 @@ def asked(flags: Flags, tables: Sequence[Described]) -> Decided:
                 continue
             columns |= asked_column(table, column, declared, known)
     epsilon = flags.epsilon or ask("epsilon that all answers together may take", "1.0", number)
-    rows = flags.max_rows or ask("rows of one person that count in full", "8", number)
+    rows = flags.max_rows or ask("rows of one person that count in full", "8", whole)
     return Decided(persons, frozenset(public), frozenset(out), columns, epsilon, said.delta, said.query_epsilon, rows)
 
 
@@ -205,6 +205,12 @@ def ask(question: str, default: str, check: object) -> str:
 def number(text: str) -> str:
     if not NUMBER.fullmatch(text) or float(text) <= 0:
         raise Refused("init_invalid", f"{text!r} is not a number above zero", "Write 1.0.")
+    return text
+
+
+def whole(text: str) -> str:
+    if not text.isdecimal() or not int(text):
+        raise Refused("init_invalid", f"{text!r} is not a whole number above zero", "Write 8.")
     return text
 
 
