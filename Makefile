@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 export CARGO_TERM_QUIET ?= true
 
-.PHONY: demo test lint long clean
+.PHONY: demo test lint long docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/dpsql demo
@@ -27,6 +27,16 @@ lint: $(VENV)/.built
 long: $(VENV)/.built
 	$(BIN)/pytest -n 2 --dist worksteal -m long
 
+# The pages of docs/ as a site in site/; their generated parts are written anew.
+docs: $(VENV)/.built $(VENV)/.docs
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+$(VENV)/.docs: pyproject.toml $(VENV)/.tools
+	$(BIN)/python -m pip install --quiet --group docs
+	touch $@
+
 $(VENV)/.tools: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("dpsql needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,4 +49,4 @@ $(VENV)/.built: $(VENV)/.tools $(RUST)
 	touch $@
 
 clean:
-	rm -rf $(VENV) target dpsql/_native*.so
+	rm -rf $(VENV) target site dpsql/_native*.so
