@@ -15,7 +15,7 @@ Peers live in environments of their own, never in dpsql's:
     python -m venv /tmp/opendp && /tmp/opendp/bin/pip install 'opendp[polars]'
     python benches/accuracy.py --peers /tmp/peers/bin/python /tmp/opendp/bin/python
 
-`--plot` needs matplotlib and writes benches/accuracy.png.
+`--plot` needs matplotlib and writes docs/images/accuracy.png.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def plot(results: list[dict[str, Any]], names: list[str], title: str) -> None:
     axes.set_title(title, fontsize=9)
     axes.legend(fontsize=8, loc="best")
     figure.tight_layout()
-    figure.savefig(HERE / "accuracy.png", dpi=110)
+    figure.savefig(HERE.parent / "docs" / "images" / "accuracy.png", dpi=110)
 
 
 def main() -> None:
@@ -263,7 +263,7 @@ def main() -> None:
     parser.add_argument("--only", choices=[w.name for w in WORKLOADS], help="one of the three databases")
     parser.add_argument("--peers", nargs="+", default=[], metavar="PYTHON", help="interpreters that have peers")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
-    parser.add_argument("--plot", action="store_true", help="write benches/accuracy.png; needs matplotlib")
+    parser.add_argument("--plot", action="store_true", help="write docs/images/accuracy.png; needs matplotlib")
     options = parser.parse_args()
     rows = 20_000 if options.quick else 10_000_000 if options.full else options.rows
     runs = options.runs or (2 if options.quick else 5)

@@ -13,7 +13,7 @@ sql       as norm, with the limits in SQL instead of Rust
 
 A query without groups has no caps. Peers as for benches/accuracy.py, whose --help says how to install them; they have files with the
 person in each row and the limits of `norm` (their groups are declared where they can be). `flat`, beside them: as norm, on a table of
-these rows, with a `pure` ledger, as each query has an epsilon and a delta of its own there. `--plot` writes benches/overhead.png.
+these rows, with a `pure` ledger, as each query has an epsilon and a delta of its own there. `--plot` writes docs/images/overhead.png.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def plot(results: list[dict[str, Any]], names: list[str]) -> None:
     axes.set_xlabel("times the plain query")
     axes.legend(fontsize=8, loc="best")
     figure.tight_layout()
-    figure.savefig(HERE / "overhead.png", dpi=110)
+    figure.savefig(HERE.parent / "docs" / "images" / "overhead.png", dpi=110)
 
 
 def main() -> None:
@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="queries whose name has this in it, as in 'events 10M'")
     parser.add_argument("--peers", nargs="+", default=[], metavar="PYTHON", help="interpreters that have peers")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
-    parser.add_argument("--plot", action="store_true", help="write benches/overhead.png; needs matplotlib")
+    parser.add_argument("--plot", action="store_true", help="write docs/images/overhead.png; needs matplotlib")
     options = parser.parse_args()
     peers = peers_of(options.peers)
     names = [*FORMS, *(["flat"] if peers else []), *peers]

@@ -2,7 +2,7 @@
 
 python benches/tpch.py [--scale 1] [--runs 5] [--json]
 
-The table of the README. `error` is the median over all cells that are shown, and over the runs, of |answer - exact| / |exact|, at
+The table of docs/benchmarks.md. `error` is the median over all cells that are shown, and over the runs, of |answer - exact| / |exact|, at
 epsilon 1 and delta 1e-6 for each query; `rows` are those shown of those of the plain query, and `time` is that of the answer
 over that of the plain query.
 """
