@@ -69,7 +69,7 @@ def functions() -> Iterator[str]:
     for module, title in FAMILIES.items():
         found = vars(sys.modules[f"dpsql.functions.{module}"])[module.upper()]
         rows = [FUNCTIONS[function.name] for function in found]
-        signs = [code(SIGNS.get(row.name, row.name)) for row in rows if row.arguments is None]
+        signs = [f"`{SIGNS.get(row.name, row.name)}`" for row in rows if row.arguments is None]
         yield f"### {title}\n"
         if signs:
             yield f"Operators and forms: {' '.join(signs)}\n"
