@@ -134,7 +134,7 @@ def codes() -> dict[str, tuple[str, str]]:
             if name == "misplaced" and len(node.args) > 4:
                 found.setdefault(texts[4], (texts[1], texts[2]))
             elif name in RAISED and (first := re.fullmatch(r"[a-z]+(_[a-z]+)*", texts[0])):
-                new = (texts + ["", ""])[1], (texts + ["", ""])[2]
+                new = ([*texts, "", ""])[1], ([*texts, "", ""])[2]
                 found[first[0]] = min(found.get(first[0], new), new, key=lambda pair: "".join(pair).count("…"))
     found["interval_misplaced"] = (
         "DP_INTERVAL_LOW stands where there is no answer yet",
@@ -185,7 +185,7 @@ def catalogue() -> Iterator[str]:
             yield f"### `{name}`\n\n{when}\n\n```text\n{name}: {message}"
             if hint:
                 yield f"hint: {hint}"
-            yield f"```\n\nIn `dpsql.dbapi`: {kind(name)}.\n"
+            yield f"```\n\n`{kind(name)}` in `dpsql.dbapi`.\n"
 
 
 def kind(name: str) -> str:
@@ -205,6 +205,12 @@ def kind(name: str) -> str:
 
 
 # --- Python -----------------------------------------------------------------------------------------------------------
+
+
+# What front-ends of ours call, and nobody else has a use for.
+INNER: dict[type, tuple[str, ...]] = {
+    Answer: ("place", "kept", "compute", "noisy", "stored", "table", "excerpt", "places", "remarks", "cells")
+}
 
 
 def python() -> Iterator[str]:
@@ -229,7 +235,7 @@ def driver() -> Iterator[str]:
         if isinstance(value, type) and issubclass(value, Exception):
             yield f"| `dpsql.dbapi.{name}` | {first(value)} |"
     others = [name for name, value in vars(dbapi).items() if isinstance(value, dbapi.Kind)]
-    makers = "Date Time Timestamp Binary DateFromTicks TimeFromTicks TimestampFromTicks".split()
+    makers = ["Date", "Time", "Timestamp", "Binary", "DateFromTicks", "TimeFromTicks", "TimestampFromTicks"]
     yield f"\nTypes of PEP 249: {' '.join(map(code, others))}. Their makers: {' '.join(map(code, makers))}.\n"
 
 
@@ -246,7 +252,7 @@ def class_(of: type, called: str, fields: tuple[str, ...] = ()) -> Iterator[str]
     yield f"### {of.__name__}\n\n{paragraph(inspect.getdoc(of) or '')}\n"
     rest: list[str] = [f"| `{called}.{name}` | |" for name in fields]
     for name, member in vars(of).items():
-        if name.startswith("_"):
+        if name.startswith("_") or name in INNER.get(of, ()):
             continue
         if isinstance(member, property):
             rest.append(f"| `{called}.{name}` | {first(member)} |")
@@ -254,6 +260,8 @@ def class_(of: type, called: str, fields: tuple[str, ...] = ()) -> Iterator[str]
             rest.append(f"| `{called}.{name}{signature(member)}` | {first(member)} |".replace(" | None", ""))
     if rest:
         yield "\n".join(["| | |\n|---|---|", *rest]) + "\n"
+    if inner := INNER.get(of, ()):
+        yield f"For other front-ends: {' '.join(f'`{called}.{name}`' for name in inner)}.\n"
     long = [
         name
         for name, member in vars(of).items()
@@ -274,7 +282,7 @@ def signature(function: Callable[..., Any], long: bool = False) -> str:
     if not long:
         parameters = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
         return str(found.replace(parameters=parameters, return_annotation=inspect.Signature.empty)).replace("|", "\\|")
-    inner = ",\n    ".join(["*" if False else str(parameter) for parameter in starred(parameters)])
+    inner = re.sub(r": '([^']*)'", r": \1", ",\n    ".join(map(str, starred(parameters))))  # annotations are texts
     return f"(\n    {inner},\n)" if inner else "()"
 
 

@@ -86,9 +86,11 @@ class Answer:
         return list(self._remaining())
 
     def fetchone(self) -> Row | None:
+        """The next row, or None."""
         return next(self._remaining(), None)
 
     def fetchmany(self, size: int = 1) -> list[Row]:
+        """The next rows, so many."""
         return list(itertools.islice(self._remaining(), size))
 
     def _remaining(self) -> Iterator[Row]:

@@ -420,7 +420,7 @@ class Session:
 
     @property
     def history(self) -> list[Run]:
-        """What was asked, when and at what charge: an owner sees everybody's queries, an analyst her own."""
+        """What was asked, when and at what charge: an owner sees everybody's queries, an analyst their own."""
         self._may("see the ledger")
         everything = self._catalog.policy.analyst(self._analyst).role == "owner"
         return [run for run in runs_of(self._ledger) if everything or run.analyst == self._analyst]
