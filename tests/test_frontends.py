@@ -23,7 +23,6 @@ from dpsql.frontends.cli import cli
 from dpsql.frontends.demo import EXPLAINED, QUESTIONS, REFUSED, TWICE
 from dpsql.frontends.proof import HEADINGS
 
-README = Path(__file__).parent.parent / "README.md"
 POLICY = """
 [budget]
 epsilon = 3.0
@@ -394,11 +393,6 @@ def test_examples_work_in_the_sample_shop(demo: tuple[Path, str], example: str) 
     if not (demo[0] / "shop.ledger").exists():  # the first charge makes it, and the demonstration keeps none
         good(demo[0], "sql", "shop.duckdb", "SELECT count(*) FROM orders", "--epsilon", "0.1")
     assert good(demo[0], *shlex.split(example)[1:])
-
-
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "dpsql"])
-def test_the_readme_mentions_the_command(name: str) -> None:
-    assert name in README.read_text(encoding="utf-8")
 
 
 def test_a_new_ledger_is_announced(shop: Path) -> None:
