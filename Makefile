@@ -30,7 +30,7 @@ long: $(VENV)/.built
 # The pages of docs/ as a site in site/; their generated parts are written anew.
 docs: $(VENV)/.built $(VENV)/.docs
 	$(BIN)/python docs/generate.py
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 
 $(VENV)/.docs: pyproject.toml $(VENV)/.tools

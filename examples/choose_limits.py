@@ -48,7 +48,7 @@ def errors(name: str) -> list[dict[str, object]]:
             ((clipped,),) = db.sql(QUERIES[name], epsilon=1e9, max_rows_contributed=limit)
             noise = real.explain(QUERIES[name], max_rows_contributed=limit).errors["n"] or 0.0
             bias = abs(float(exact) - float(clipped))
-            parts = {"bias": bias, "noise": noise, "both": (bias**2 + noise**2) ** 0.5}
+            parts = {"both": (bias**2 + noise**2) ** 0.5, "bias": bias, "noise": noise}
             found += [
                 {"aggregate": name, "limit": limit, "error": kind, "percent": 100 * size / float(exact)}
                 for kind, size in parts.items()
@@ -59,14 +59,14 @@ def errors(name: str) -> list[dict[str, object]]:
 def picture(rows: list[dict[str, object]], path: str) -> None:
     import altair
 
-    chart = altair.Chart(altair.Data(values=rows)).mark_line(point=True)
-    colours = altair.Scale(domain=["bias", "noise", "both"], range=["#c05a2e", "#3f6fb5", "#222222"])
+    shown = [row for row in rows if float(str(row["percent"])) > 0.01]  # the scale has no zero
+    chart = altair.Chart(altair.Data(values=shown)).mark_line(point=True)
+    colours = altair.Scale(domain=["both", "bias", "noise"], range=["#c4c4c4", "#c05a2e", "#3f6fb5"])
     chart = chart.encode(
         x=altair.X("limit:Q", scale=altair.Scale(type="log"), title="max_rows_contributed"),
         y=altair.Y("percent:Q", scale=altair.Scale(type="log"), title="error, % of the exact answer"),
         color=altair.Color("error:N", scale=colours, sort=None, title=None),
     ).properties(width=300, height=260)
-    altair.data_transformers.disable_max_rows()
     both = [
         chart.transform_filter(f"datum.aggregate == '{name}'").properties(title=f"{name}, epsilon 0.5")
         for name in QUERIES
