@@ -212,13 +212,37 @@ INNER: dict[type, tuple[str, ...]] = {
     Answer: ("place", "kept", "compute", "noisy", "stored", "table", "excerpt", "places", "remarks", "cells")
 }
 
+# Fields of values, which have no docstrings.
+FIELDS: dict[type, dict[str, str]] = {
+    Answer: {
+        "loss": "What it cost: `epsilon`, `delta`, `currency` and `amount`.",
+        "notes": "What an analyst should know: what is clipped, limited and hidden.",
+        "plan": "What was run; None for answers that are not about persons.",
+    },
+    Explanation: {
+        "loss": "What it would cost.",
+        "left": "What is left now.",
+        "repeats": "How often it still fits.",
+        "cheaper": "What would make it less noisy at the same price.",
+    },
+    Budget: {
+        "spent": "What has been spent: a loss as `answer.loss` is.",
+        "left": "What is left.",
+        "total": "What there was.",
+        "analyst": "The same for the analyst's allocation, or None.",
+        "room": "How many queries like the last one fit; None before the first.",
+        "part": "The part of the budget that is spent.",
+    },
+}
+SHORT = 40  # letters of a signature that fits into a table
+
 
 def python() -> Iterator[str]:
     yield from callable_("dpsql.connect", dpsql.connect)
     yield from class_(Session, "db")
     yield from class_(Answer, "answer")
     yield from class_(Explanation, "explanation")
-    yield from class_(Budget, "budget", fields=("spent", "left", "total", "analyst", "room", "part"))
+    yield from class_(Budget, "budget")
     yield "### Errors\n\n| class | when |\n|---|---|"
     for name in ("Error", "Refused", "BudgetExhausted", "Failed"):
         yield f"| `dpsql.{name}` | {first(getattr(dpsql, name))} |"
@@ -248,31 +272,29 @@ def dialect() -> Iterator[str]:
     yield paragraph(inspect.getdoc(sqlalchemy) or "")
 
 
-def class_(of: type, called: str, fields: tuple[str, ...] = ()) -> Iterator[str]:
+def class_(of: type, called: str) -> Iterator[str]:
+    """Its names in a table; what takes many arguments, or has more to say, stands below it in full."""
     yield f"### {of.__name__}\n\n{paragraph(inspect.getdoc(of) or '')}\n"
-    rest: list[str] = [f"| `{called}.{name}` | |" for name in fields]
-    for name, member in vars(of).items():
-        if name.startswith("_") or name in INNER.get(of, ()):
-            continue
+    shown = {name: member for name, member in vars(of).items() if name[0] != "_" and name not in INNER.get(of, ())}
+    rows, long = [f"| `{called}.{name}` | {what} |" for name, what in FIELDS.get(of, {}).items()], []
+    for name, member in shown.items():
         if isinstance(member, property):
-            rest.append(f"| `{called}.{name}` | {first(member)} |")
+            rows.append(f"| `{called}.{name}` | {first(member)} |")
         elif inspect.isfunction(member):
-            rest.append(f"| `{called}.{name}{signature(member)}` | {first(member)} |".replace(" | None", ""))
-    if rest:
-        yield "\n".join(["| | |\n|---|---|", *rest]) + "\n"
+            taken = signature(member)
+            if len(taken) > SHORT or "\n\n" in (member.__doc__ or ""):
+                long.append(name)
+            rows.append(f"| `{called}.{name}{taken if len(taken) <= SHORT else '(…)'}` | {first(member)} |")
+    if rows:
+        yield "\n".join(["| name | what |\n|---|---|", *rows]) + "\n"
     if inner := INNER.get(of, ()):
         yield f"For other front-ends: {' '.join(f'`{called}.{name}`' for name in inner)}.\n"
-    long = [
-        name
-        for name, member in vars(of).items()
-        if inspect.isfunction(member) and not name.startswith("_") and "\n\n" in (member.__doc__ or "")
-    ]
     for name in long:
-        yield f"`{called}.{name}`: {paragraph(inspect.getdoc(getattr(of, name)) or '')}\n"
+        yield from callable_(f"{called}.{name}", shown[name], head="####")
 
 
-def callable_(name: str, function: Callable[..., Any]) -> Iterator[str]:
-    yield f"### {name}\n\n```text\n{name}{signature(function, long=True)}\n```\n\n{paragraph(inspect.getdoc(function) or '')}\n"
+def callable_(name: str, function: Callable[..., Any], head: str = "###") -> Iterator[str]:
+    yield f"{head} {name}\n\n```text\n{name}{signature(function, long=True)}\n```\n\n{paragraph(inspect.getdoc(function) or '')}\n"
 
 
 def signature(function: Callable[..., Any], long: bool = False) -> str:
