@@ -229,7 +229,7 @@ class Growth:
             if (size := bytes_of(column)) is not None:
                 fits = call("<=", size, constant(most))
                 cut = f"rows of {scan.alias} are left out whose {word} has more than {most:,} bytes"
-                note = cut if most < LONG else ""  # what is usual stands in the README
+                note = cut if most < LONG else ""  # what is usual stands in docs/limits.md
                 found = Filter(
                     found, call("OR", call("IS NULL", column), fits) if column.facts.nullable else fits, note
                 )
