@@ -99,6 +99,9 @@ def connect(
     or a dict; `ledger` a path or ":memory:", by default a file beside the database. Whoever can choose the ledger can
     choose a fresh budget: this call is the data owner's.
     """
+    path = Path(database) if isinstance(database, str | Path) else None
+    if path is not None and not path.exists() and not any(mark in str(path) for mark in "*?["):
+        raise Refused("database_missing", f"there is no database {str(path)!r}", "Check the path.")
     declared = read_policy(policy)
     if declared.analysts and analyst not in declared.analysts:
         raise Refused(
@@ -108,7 +111,6 @@ def connect(
             else "the policy names its analysts, and nobody is named here",
             f"Pass one of: {', '.join(declared.analysts)}.",
         )
-    path = Path(database) if isinstance(database, str | Path) else None
     if ledger is None and path is None:
         raise Refused(
             "ledger_missing", "an open connection, files and frames need a ledger", 'Pass ledger="shop.ledger".'
