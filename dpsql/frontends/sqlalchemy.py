@@ -75,9 +75,6 @@ class Types(compiler.GenericTypeCompiler):
 
     visit_CLOB = visit_NCLOB = visit_TEXT
 
-    def visit_uuid(self, type_: Any, **more: Any) -> str:
-        return "UUID"
-
     def visit_ARRAY(self, type_: Any, **more: Any) -> str:
         return f"{self.process(type_.item_type)}[]"
 
@@ -131,7 +128,6 @@ class Dialect(default.DefaultDialect):
     supports_statement_cache = True
     supports_native_boolean = True
     supports_native_decimal = True
-    supports_native_uuid = True
     div_is_floordiv = False
     supports_sane_rowcount = False
     supports_sane_multi_rowcount = False
@@ -220,7 +216,6 @@ class Dialect(default.DefaultDialect):
                 "type": type_of(column.type),
                 "nullable": column.nullable,
                 "default": None,
-                "autoincrement": False,
                 **({"comment": str(column)} if str(column) else {}),
             }
             for column in self._table(connection, table_name, schema).columns
