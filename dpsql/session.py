@@ -374,7 +374,7 @@ class Session:
         most = float(self._catalog.policy.defaults.max_seconds)
         if timeout is not None and (not usable(timeout) or timeout > most):
             raise Refused(
-                "timeout_invalid", f"timeout must lie between 0 and max_seconds, {most:g}", "Pass timeout=10."
+                "timeout_invalid", f"timeout must lie between 0 and max_seconds, {most:g}", f"Pass timeout={most:g}."
             )
         return most if timeout is None else float(timeout)
 
@@ -510,6 +510,7 @@ class Session:
     @property
     def tables(self) -> Tables:
         """The tables and views with their columns and what is public about them. Free; no row is looked at."""
+        self._open()
         if self._tables is None:
             views = dict(self._catalog.policy.views)
             columns = view_columns(views, self._shadow.twin(within=True)) if views else {}
