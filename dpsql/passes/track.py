@@ -298,9 +298,10 @@ def joined(join: Join, left: Located, right: Located, growth: Growth) -> Located
         right = settled(right, growth) if many else right
         made = replace(made, right=capped(right, of_right, growth)) if many else made
         return replace(right, relation=made, leads=both)
-    if left.type != right.type or not any(
-        a.label == b.label and equates(a, b, equal) for a in left.leads for b in right.leads
-    ):
+    led = any(a.label == b.label and equates(a, b, equal) for a in left.leads for b in right.leads)
+    if led and left.type != right.type:
+        raise other_persons("join_not_local", "join")
+    if not led:
         shown = [", ".join(dict.fromkeys(named(found.relation))) or "a subquery" for found in (left, right)]
         raise Refused(
             "join_not_local",
@@ -317,6 +318,14 @@ def joined(join: Join, left: Located, right: Located, growth: Growth) -> Located
         )
         made = replace(made, left=left_, right=right_)
     return Located(made, person or left.person, None, left.type, both)
+
+
+def other_persons(code: str, what: str) -> Refused:
+    return Refused(
+        code,
+        f"the persons of the two sides of a {what} have different types",
+        'The owner gives them one type, or declares that one leads to the other: person = { column = "id", references = "people.id" }.',
+    )
 
 
 def named(relation: Relation) -> Iterator[str]:
@@ -383,7 +392,7 @@ def stacked(stack: Stack, left: Located, right: Located) -> Located:
             "Rows of nobody would be among those of persons; ask for them apart.",
         )
     if left.type != right.type:
-        raise Refused("set_not_local", "the persons of the two sides have different types", "")
+        raise other_persons("set_not_local", "set operation")
     leads = tuple(lead for lead in left.leads if lead in right.leads)
     if left.person is not None and stack.kind != "union all" and not leads:
         raise Refused(
