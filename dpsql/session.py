@@ -170,7 +170,7 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
             links = [table.person for table in catalog.tables.values() if isinstance(table.person, Reference)]
             keys = {(fold(link.table), frozenset(map(fold, link.referenced))): link for link in links}
             found = [key for key, link in keys.items() if snapshot.holds(once(catalog.tables[key[0]], link.referenced))]
-            catalog = catalog.knowing(found, "checked")
+            catalog = replace(catalog.knowing(found, "checked"), loaded=True)
     return backend, schemas, catalog
 
 

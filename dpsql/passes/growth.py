@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import assert_never
 
 from dpsql.algebra import Aggregate, Call, Column, Expr, Free, call, conjuncts, constant, total
-from dpsql.catalog import DOUBLE, INTERVAL, VARCHAR, Catalog, Table, Type, fold
+from dpsql.catalog import DOUBLE, INTERVAL, VARCHAR, Catalog, Table, fold
 from dpsql.errors import Refused
 from dpsql.functions.facts import UNIT, plain_text
 from dpsql.passes.scope import columns_in
@@ -38,7 +38,6 @@ WIDE = 1_000  # of these, by joins of the person's own rows, wherever ten rows o
 LISTS, ROWS = (10_000, 1_000, 100, 30, 10), (1_000, 30, 10)  # what lists, and a person's rows before a join, are cut to
 STEPS = tuple((elements, rows) for rows in ROWS for elements in LISTS)  # the first that keeps within these is taken
 FEW = 100  # rows that one row may meet in a join before that counts as many
-NEXT = ("lag", "lead")  # windows that give a value to one row at most
 LONG = 4_096  # bytes of a text or list in a row that may meet as many rows as the person has
 RELEASED = 100_000  # rows of a table that is made from releases; loading more of them is refused
 
@@ -213,8 +212,9 @@ class Growth:
                 assert isinstance(sides[0], Project) and isinstance(sides[1], Project)
                 return replace(relation, left=sides[0], right=sides[1])
             case Windowed(source, added):
-                # One row's text or list may come to stand in each row of the person: in as many as she has.
-                carried = any(o.function not in NEXT and is_long(o.facts.type) for _, o in added)
+                # One row's text or list may come to stand in each row of the person; lag and lead give it to one row.
+                long = ("VARCHAR", "LIST")
+                carried = any(o.function not in ("lag", "lead") and o.facts.type.kind in long for _, o in added)
                 many, kept = (made * OWN, {}) if carried else (made, own)
                 return replace(relation, source=self.shortened(source, uses, many, kept))
             case Filter(source) | Capped(source):
@@ -252,10 +252,6 @@ def refusal(relation: Relation, stretch: Fraction) -> Refused:
         f"one row may become more than {rows}: {named} multiply each other",
         "Join on a column in which no value stands twice, GROUP BY in a subquery before the join, or unnest fewer lists.",
     )
-
-
-def is_long(type_: Type) -> bool:
-    return type_ == VARCHAR or type_.kind == "LIST"
 
 
 def bytes_of(column: Column) -> Expr | None:
