@@ -183,7 +183,7 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
             links = [table.person for table in catalog.tables.values() if isinstance(table.person, Reference)]
             keys = {(fold(link.table), frozenset(map(fold, link.referenced))): link for link in links}
             found = [key for key, link in keys.items() if snapshot.holds(once(catalog.tables[key[0]], link.referenced))]
-            catalog = catalog.knowing(found, "checked")
+            catalog = replace(catalog.knowing(found, "checked"), loaded=True)
     return backend, schemas, catalog
 
 
@@ -391,7 +391,7 @@ class Session:
         most = float(self._catalog.policy.defaults.max_seconds)
         if timeout is not None and (not usable(timeout) or timeout > most):
             raise Refused(
-                "timeout_invalid", f"timeout must lie between 0 and max_seconds, {most:g}", "Pass timeout=10."
+                "timeout_invalid", f"timeout must lie between 0 and max_seconds, {most:g}", f"Pass timeout={most:g}."
             )
         return most if timeout is None else float(timeout)
 
@@ -530,6 +530,7 @@ class Session:
     @property
     def tables(self) -> Tables:
         """The tables and views with their columns and what is public about them. Free; no row is looked at."""
+        self._open()
         if self._tables is None:
             views = dict(self._catalog.policy.views)
             columns = view_columns(views, self._shadow.twin(within=True)) if views else {}
