@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 BARS = "± is the noise at 95 %; clipping is not in it"
+PLAIN = re.compile(r"U?(?:TINY|SMALL)INT|U?INTEGER|BIGINT|BOOLEAN|FLOAT|DOUBLE|JSON|(?:STRUCT|MAP)\(.*|.*\]", re.DOTALL)
 SHOWN = 40  # rows, unless told otherwise
 
 
@@ -181,6 +183,13 @@ class Answer:
             for row, bars in zip(self._all(), self.errors, strict=True)
         ]
 
+    def texts(self, json: bool = False) -> list[Row]:
+        """The rows as the engine writes them, as text or each cell as JSON; None for NULL."""
+        told = self._released.answer(self.columns)
+        cells = (written(f"#{i}", str(type_), json) for i, type_ in enumerate(told.types, 1))
+        found: list[Row] = told.project(", ".join(f"{cell} AS c{i}" for i, cell in enumerate(cells))).fetchall()
+        return found
+
     def _repr_html_(self) -> str:
         from html import escape
 
@@ -191,6 +200,13 @@ class Answer:
 
     def __repr__(self) -> str:
         return f"<dpsql.Answer {len(self)} rows of {', '.join(self.columns)}; epsilon {self.loss.epsilon:.4g}>"
+
+
+def written(cell: str, type_: str, json: bool) -> str:
+    """SQL for a cell as text, or as JSON: there a number that JSON's readers might round is a text, as in DuckDB's shell."""
+    if json and PLAIN.fullmatch(type_):
+        return f"CAST(to_json({cell}) AS VARCHAR)"
+    return f"CAST(to_json(CAST({cell} AS VARCHAR)) AS VARCHAR)" if json else f"CAST({cell} AS VARCHAR)"
 
 
 def parts(rows: int) -> tuple[int, int]:

@@ -15,6 +15,7 @@ import click
 
 import dpsql
 from dpsql.errors import BudgetExhausted, Error, Failed, Interrupted, Refused
+from dpsql.frontends.shell.options import shell
 
 if TYPE_CHECKING:
     from dpsql.catalog import Policy
@@ -670,6 +671,9 @@ def proof() -> None:
 
     for line in lines():
         click.echo(line)
+
+
+cli.add_command(shell)
 
 
 def main() -> None:

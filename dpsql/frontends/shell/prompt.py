@@ -1,0 +1,97 @@
+"""The shell at a terminal: typing with highlighting, completion and history, and the line under it."""
+
+from __future__ import annotations
+
+import signal
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
+from prompt_toolkit.cursor_shapes import CursorShape
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.lexers import DynamicLexer, PygmentsLexer, SimpleLexer
+from prompt_toolkit.styles import Style
+from pygments.lexers.sql import PostgresLexer
+
+from dpsql import __version__
+from dpsql.frontends.shell.completion import Names
+from dpsql.frontends.shell.runner import Shell
+from dpsql.frontends.shell.settings import history
+from dpsql.frontends.shell.statements import complete
+from dpsql.frontends.shell.toolbar import Watch
+
+STYLE = Style.from_dict(
+    {
+        "bottom-toolbar": "noreverse bg:ansibrightblack fg:ansiwhite",
+        "bottom-toolbar.refused": "bg:ansibrightblack fg:ansiyellow",
+        "pygments.keyword": "bold ansiblue",
+        "pygments.literal.string": "ansigreen",
+        "pygments.literal.number": "ansicyan",
+        "pygments.comment": "ansibrightblack",
+    }
+)
+
+
+class Prompt:
+    """Reads what is typed and lets the shell run it, until Ctrl-D."""
+
+    def __init__(self, shell: Shell) -> None:
+        self.shell = shell
+        shell.interactive = True
+        self.session: PromptSession[str] = PromptSession(
+            message=lambda: shell.settings.main,
+            prompt_continuation=lambda width, number, wrapped: shell.settings.more,
+            multiline=Condition(lambda: not complete(get_app().current_buffer.text)),
+            lexer=DynamicLexer(lambda: PygmentsLexer(PostgresLexer) if shell.settings.highlight else SimpleLexer()),
+            completer=Names(shell),
+            complete_while_typing=True,
+            complete_in_thread=True,
+            history=FileHistory(str(history())),
+            enable_history_search=False,
+            bottom_toolbar=self.toolbar,
+            style=STYLE,
+            cursor=CursorShape.BEAM,
+            reserve_space_for_menu=6,
+        )
+        self.watch = Watch(shell, self.session.app.invalidate)
+        self.session.default_buffer.on_text_changed += lambda buffer: self.watch.typed(buffer.text)
+
+    def toolbar(self) -> StyleAndTextTuples:
+        style = "class:bottom-toolbar.refused" if self.watch.price.refused else ""
+        return [(style, self.watch.line(get_app().output.get_size().columns))]
+
+    def run(self) -> int:
+        """Read and run until Ctrl-D or .exit; the exit code."""
+        shell = self.shell
+        tables = len(shell.session.tables)
+        shell.say(
+            f"dpsql {__version__}: {shell.name}, {tables} tables. Answers have noise, and cost a part of the budget."
+        )
+        shell.say("Type SQL that ends with a semicolon, `.help` for commands, Ctrl-D to leave.")
+        shell.code = 0
+        try:
+            self.loop()
+        finally:
+            self.watch.close()
+        return shell.code
+
+    def loop(self) -> None:
+        shell = self.shell
+        while not shell.done:
+            try:
+                text = self.session.prompt()
+            except KeyboardInterrupt:  # it clears what was typed
+                continue
+            except EOFError:
+                break
+            self.watch.typed("")
+            try:
+                shell.script(text)
+            except KeyboardInterrupt:
+                shell.say("interrupted")
+            finally:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            if not shell.done:
+                shell.code = 0
+            self.watch.refresh()
