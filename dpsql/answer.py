@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 BARS = "± is the noise at 95 %; clipping is not in it"
-PLAIN = re.compile(r"U?(?:TINY|SMALL)INT|U?INTEGER|BIGINT|BOOLEAN|FLOAT|DOUBLE|JSON|(?:STRUCT|MAP)\(.*|.*\]", re.DOTALL)
+PLAIN = re.compile(r"U?(?:TINY|SMALL)INT|U?INTEGER|BIGINT|BOOLEAN|FLOAT|DOUBLE|(?:STRUCT|MAP)\(.*|.*\]", re.DOTALL)
 SHOWN = 40  # rows, unless told otherwise
 
 
@@ -204,9 +204,9 @@ class Answer:
 
 def written(cell: str, type_: str, json: bool) -> str:
     """SQL for a cell as text, or as JSON: there a number that JSON's readers might round is a text, as in DuckDB's shell."""
-    if json and PLAIN.fullmatch(type_):
-        return f"CAST(to_json({cell}) AS VARCHAR)"
-    return f"CAST(to_json(CAST({cell} AS VARCHAR)) AS VARCHAR)" if json else f"CAST({cell} AS VARCHAR)"
+    if not json or type_ == "JSON":
+        return f"CAST({cell} AS VARCHAR)"
+    return f"CAST(to_json({cell if PLAIN.fullmatch(type_) else f'CAST({cell} AS VARCHAR)'}) AS VARCHAR)"
 
 
 def parts(rows: int) -> tuple[int, int]:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from rich.cells import cell_len as width
 from rich.cells import set_cell_size
 
 from dpsql.answer import parts
-from dpsql.frontends.shell.modes import centred, padded, width
 
 SHORT = {
     "TINYINT": "int8",
@@ -137,6 +137,15 @@ def dot(column: Column, wide: int) -> str:
 def placed(column: Column, cell: str, wide: int) -> str:
     text = clipped(cell, wide)
     return " " * (wide - width(text)) + text if column.right else padded(text, wide)
+
+
+def padded(text: str, wide: int) -> str:
+    return text + " " * (wide - width(text))
+
+
+def centred(text: str, wide: int) -> str:
+    left = (wide - width(text)) // 2
+    return " " * left + padded(text, wide - left)
 
 
 def clipped(text: str, wide: int) -> str:

@@ -13,6 +13,8 @@ from rich.cells import cell_len
 from dpsql.frontends.shell.settings import Settings
 
 Cells = Sequence[str | None]
+FLAG = re.compile("[\U0001f1e6-\U0001f1ff]{2}")
+JOINED = re.compile("\u200d.?|[\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]")
 QUOTED = re.compile("[\x00-\x1f\"'\x7f-\U0010ffff]")
 
 
@@ -26,8 +28,12 @@ class Table:
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal the last line of a text takes."""
-    return cell_len(text.rpartition("\n")[2].expandtabs(8))
+    """How wide DuckDB's shell takes the last line of a text to be: characters that are drawn as one are as wide as the first.
+
+    >>> width("日本"), width("a\\tb"), width("long\\nab")
+    (4, 9, 2)
+    """
+    return cell_len(JOINED.sub("", FLAG.sub(".", text.rpartition("\n")[2].expandtabs(8))))
 
 
 def write(table: Table, settings: Settings) -> Iterator[str]:
@@ -79,11 +85,11 @@ def as_jsonlines(table: Table, settings: Settings) -> Iterator[str]:
 
 
 def as_line(table: Table, settings: Settings) -> Iterator[str]:
-    most = max(5, *map(width, table.names))
+    most = max(5, *(len(name.encode()) for name in table.names))
     for number, row in enumerate(table.rows):
         yield "\n" * bool(number)
         for name, cell in zip(table.names, filled(row, settings), strict=True):
-            yield f"{' ' * (most - width(name))}{name} = {cell}\n"
+            yield f"{' ' * (most - len(name.encode()))}{name} = {cell}\n"
 
 
 def as_html(table: Table, settings: Settings) -> Iterator[str]:
