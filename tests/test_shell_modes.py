@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from duckdb_cli import __file__ as where
 
-import dpsql
 from dpsql.frontends.shell.modes import width
 
 REAL = Path(where).parent / "duckdb"

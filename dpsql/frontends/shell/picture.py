@@ -6,6 +6,7 @@ It makes the sample shop, types into the shell in tmux, and draws what the termi
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -56,7 +57,7 @@ class Terminal:
         self._tmux("send-keys", *names)
 
     def screen(self, colours: bool = False) -> str:
-        return self._tmux("capture-pane", "-p", *["-e"] * colours)
+        return self._tmux("capture-pane", "-p", *["-e", "-N"] * colours)
 
     def wait(self, shown: Callable[[str], bool] | str, seconds: float = 30.0) -> str:
         """The screen, once it shows this."""
@@ -78,20 +79,20 @@ def session(directory: Path, width: int, height: int) -> str:
     from dpsql.frontends.demo import make
 
     make(directory)
-    terminal = Terminal([sys.executable, "-m", "dpsql", "shell", "shop.duckdb"], directory, width, height)
+    terminal = Terminal(
+        [sys.executable, "-m", "dpsql", "shell", "shop.duckdb", "--ledger", ":memory:"], directory, width, height
+    )
     try:
         terminal.wait("left")
         for line in KEYS:
             terminal.type(line)
             terminal.key("Enter")
         terminal.wait("3 columns")
-        terminal.key("C-l")
         terminal.type(".plot average")
         terminal.key("Enter")
         terminal.wait("●")
         terminal.type(NEXT)
         terminal.wait("price")
-        time.sleep(1)
         return terminal.screen(colours=True)
     finally:
         terminal.close()
@@ -100,11 +101,13 @@ def session(directory: Path, width: int, height: int) -> str:
 def svg(screen: str, width: int) -> str:
     """A screen as SVG."""
     console = Console(record=True, width=width, file=open(os.devnull, "w"))  # noqa: SIM115
-    console.print(Text.from_ansi(screen.rstrip("\n")))
-    return console.export_svg(title="dpsql shell shop.duckdb")
+    lines = Text.from_ansi(screen.rstrip("\n")).split("\n")
+    console.print(Text("\n").join(line for line in lines if line.plain.strip()))
+    drawn = console.export_svg(title="dpsql shell shop.duckdb", unique_id="shell")
+    return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)  # of fonts that would be fetched from elsewhere
 
 
-def main(width: int = 96, height: int = 36) -> None:
+def main(width: int = 96, height: int = 44) -> None:
     with tempfile.TemporaryDirectory() as directory:
         sys.stdout.write(svg(session(Path(directory), width, height), width))
 

@@ -23,8 +23,8 @@ from dpsql.frontends.shell.toolbar import Watch
 
 STYLE = Style.from_dict(
     {
-        "bottom-toolbar": "noreverse bg:ansibrightblack fg:ansiwhite",
-        "bottom-toolbar.refused": "bg:ansibrightblack fg:ansiyellow",
+        "bottom-toolbar": "noreverse bg:#3a3a3a fg:#d0d0d0",
+        "bottom-toolbar.refused": "fg:#ffd75f",
         "pygments.keyword": "bold ansiblue",
         "pygments.literal.string": "ansigreen",
         "pygments.literal.number": "ansicyan",
