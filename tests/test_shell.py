@@ -179,6 +179,14 @@ def test_errors_point_at_the_place(talk: Talk) -> None:
     assert hint == "hint: Did you mean amount?"
 
 
+def test_explain_is_explain_privacy(talk: Talk) -> None:
+    out, _ = talk("EXPLAIN SELECT count(*) FROM orders; EXPLAIN PRIVACY SELECT count(*) FROM orders;")
+    assert out.count("cost      epsilon 1") == 2
+    assert talk.shell.session.budget.spent.amount == 0
+    where, caret, *_ = talk("EXPLAIN SELECT amont FROM orders;")[1].splitlines()
+    assert where[caret.index("^") :].startswith("amont")
+
+
 def test_long_lines_are_cut_around_the_place(talk: Talk) -> None:
     talk.shell.settings.maxwidth = 60
     _, err = talk(f"SELECT {'1 + ' * 50}count(*) FROM orders WHERE amont > 1 AND {'1 = 1 AND ' * 20} true")

@@ -49,14 +49,14 @@ def modes(command: Command) -> Command:
 def shell(ctx: click.Context, /, db: str, **given: Any) -> None:
     """Ask questions on the database DB in a shell that works like DuckDB's.
 
-    At a terminal it has completion, history, and a line with the budget and the price of what you type. Otherwise it runs
-    standard input as a script. A statement ends with a semicolon. `.help` lists the commands.
+    At a terminal, `dpsql shell DB` has completion, history, and a line with the budget and the price of what you type.
+    Otherwise it runs standard input as a script. A statement ends with a semicolon. `.help` lists the commands.
 
     \b
     Examples:
-      dpsql shell shop.duckdb
       dpsql shell shop.duckdb -c "SELECT status, count(*) FROM orders GROUP BY status"
-      dpsql shell shop.duckdb -csv < questions.sql > answers.csv
+      dpsql shell shop.duckdb -c ".cost SELECT avg(amount) FROM orders"
+      dpsql shell shop.duckdb -csv --errors -c "SELECT status, count(*) AS n FROM orders GROUP BY status"
     """
     ctx.exit(opened(db, given))
 
@@ -103,4 +103,8 @@ def opened(db: str, given: dict[str, Any]) -> int:
             from dpsql.frontends.shell.prompt import Prompt
 
             return Prompt(made).run()
-        return made.script(sys.stdin.read())
+        try:
+            return made.script(sys.stdin)
+        except KeyboardInterrupt as error:  # while it waits for a line
+            made.interrupted(error)
+            return made.code

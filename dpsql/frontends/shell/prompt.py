@@ -7,10 +7,12 @@ import signal
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
 from prompt_toolkit.cursor_shapes import CursorShape
-from prompt_toolkit.filters import Condition
+from prompt_toolkit.filters import Condition, completion_is_selected
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import DynamicLexer, PygmentsLexer, SimpleLexer
+from prompt_toolkit.output import create_output
 from prompt_toolkit.styles import Style
 from pygments.lexers.sql import PostgresLexer
 
@@ -33,6 +35,17 @@ STYLE = Style.from_dict(
 )
 
 
+def keys() -> KeyBindings:
+    """Enter takes the completion that is chosen, and runs nothing yet."""
+    made = KeyBindings()
+
+    @made.add("enter", filter=completion_is_selected)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.complete_state = None
+
+    return made
+
+
 class Prompt:
     """Reads what is typed and lets the shell run it, until Ctrl-D."""
 
@@ -51,6 +64,8 @@ class Prompt:
             enable_history_search=False,
             bottom_toolbar=self.toolbar,
             style=STYLE,
+            key_bindings=keys(),
+            output=create_output(always_prefer_tty=True),  # data may go elsewhere
             cursor=CursorShape.BEAM,
             reserve_space_for_menu=6,
         )

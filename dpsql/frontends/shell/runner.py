@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import TextIO
 
@@ -25,6 +27,7 @@ from dpsql.session import Session
 
 USAGE, INTERRUPTED = 2, 130
 DEEP = 16  # files that read files
+EXPLAIN = re.compile(r"^EXPLAIN\s+(?:PRIVACY\s+)?(?!ANALYZE)", re.IGNORECASE)
 UNKNOWN_BARS = "note: these numbers have noise; what is computed from several releases has no error bars"
 
 
@@ -78,10 +81,10 @@ class Shell:
         self.script(text)
         self._depth -= 1
 
-    def script(self, text: str) -> int:
-        """Run statements and dot commands, one after the other; the last statement needs no semicolon. The exit code so far."""
+    def script(self, text: str | TextIO) -> int:
+        """Run statements and dot commands, each as it comes; the last statement needs no semicolon. The exit code so far."""
         pending = ""
-        for line in text.splitlines(keepends=True):
+        for line in StringIO(text) if isinstance(text, str) else text:
             if self.done:
                 return self.code
             if not says(pending) and line.lstrip().startswith("."):
@@ -120,11 +123,12 @@ class Shell:
         try:
             with self.lock:
                 before = self.session.budget.spent.amount
-                answer = self.session.sql(sql, epsilon=self.settings.epsilon, delta=self.settings.delta)
+                asked = EXPLAIN.sub("EXPLAIN PRIVACY ", sql)
+                answer = self.session.sql(asked, epsilon=self.settings.epsilon, delta=self.settings.delta)
             self.last = answer
             self.show(answer)
         except Error as error:
-            self.failed(error, sql)
+            self.failed(error, EXPLAIN.sub("", sql))  # places are counted from what is explained
         except KeyboardInterrupt as error:
             self.interrupted(error, before)
         if self.settings.timer:

@@ -90,7 +90,10 @@ class Watch:
     def refresh(self) -> None:
         """Read the budget again: after each statement, and with each price, since others may spend too."""
         with self.shell.lock:
-            self.budget = bar(self.shell.session.budget)
+            try:
+                self.budget = bar(self.shell.session.budget)
+            except Error as error:
+                self.budget = f"budget not known: {error.message}"
 
     def typed(self, text: str) -> None:
         """Hear what is typed."""
