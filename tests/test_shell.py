@@ -232,7 +232,9 @@ def test_price_budget_and_history(talk: Talk) -> None:
     assert "SELECT count(*) FROM orders" in out
     assert "settled" in out
     assert talk(".cost SELECT nothing FROM orders")[0].startswith("would be refused: ")
-    assert talk(".cost SELECT 1")[0] == "free: it reads nothing about persons\n"
+    for sql in ("SELECT 1", "SHOW TABLES", "DESCRIBE orders", "SHOW BUDGET", "EXPLAIN SELECT count(*) FROM orders",
+                "SELECT * FROM information_schema.tables"):  # fmt: skip
+        assert talk(f".cost {sql}")[0] == "free: it reads nothing about persons\n"
 
 
 def test_epsilon_is_that_of_the_following_statements(talk: Talk) -> None:
@@ -380,6 +382,15 @@ def test_scripts_need_no_extra(here: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=True)
     assert done.stdout == "a\n1\n"
+
+
+def test_a_terminal_needs_the_extra() -> None:
+    code = (
+        "import sys; sys.modules['prompt_toolkit'] = None\nfrom dpsql.errors import Refused\n"
+        "from dpsql.frontends.shell.missing import needed\ntry: needed()\nexcept Refused as error: print(error.hint)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'dpsql[shell]'" in done.stdout
 
 
 def test_ctrl_c_ends_a_script_and_says_what_is_charged(here: Path) -> None:

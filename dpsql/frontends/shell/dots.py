@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path
+from textwrap import fill
 from typing import TextIO
 
 from dpsql.catalog import quoted
@@ -89,7 +90,8 @@ def help_(shell: Shell, rest: str) -> None:
     found = [name for name in sorted(COMMANDS) if not asked or asked[0] in name]
     if not found:
         raise Misused(f"there is no command .{asked[0]}", "Type `.help`.")
-    told(shell, "\n".join(f"{usage(name):<26} {COMMANDS[name].help}" for name in found))
+    lines = (f"{usage(name):<20} {COMMANDS[name].help}" for name in found)
+    told(shell, "\n".join(fill(line, max(40, shell.width), subsequent_indent=" " * 21) for line in lines))
 
 
 def switch(name: str) -> None:

@@ -36,12 +36,16 @@ STYLE = Style.from_dict(
 
 
 def keys() -> KeyBindings:
-    """Enter takes the completion that is chosen, and runs nothing yet."""
+    """Enter takes the completion that is chosen, and runs nothing yet. Ctrl-C clears what is typed."""
     made = KeyBindings()
 
     @made.add("enter", filter=completion_is_selected)
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.complete_state = None
+
+    @made.add("c-c")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.reset()
 
     return made
 
@@ -96,7 +100,7 @@ class Prompt:
         while not shell.done:
             try:
                 text = self.session.prompt()
-            except KeyboardInterrupt:  # it clears what was typed
+            except KeyboardInterrupt:  # between two keys
                 continue
             except EOFError:
                 break

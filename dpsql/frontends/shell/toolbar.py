@@ -6,13 +6,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dpsql import describe
 from dpsql.accountant import roughly
 from dpsql.errors import Error
 from dpsql.frontends.shell.duckbox import clipped
-from dpsql.frontends.shell.runner import Shell
+from dpsql.frontends.shell.runner import EXPLAIN, Shell
 from dpsql.frontends.shell.statements import complete, says, split
-from dpsql.session import Budget
+from dpsql.session import COMMAND, Budget
 
+FREE = "free: it reads nothing about persons"
 PAUSE = 0.3  # seconds without a key before a price is computed
 WIDTH = 16
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -49,18 +51,24 @@ def percent(part: float) -> str:
     return f"{100 * part:.3g} %"
 
 
+def about_facts(sql: str) -> bool:
+    """Whether it asks what is public: EXPLAIN, SHOW, DESCRIBE, SUMMARIZE, information_schema."""
+    commands = (EXPLAIN, COMMAND, describe.COMMAND)
+    return any(one.match(sql) for one in commands) or describe.about_the_catalogue(sql) is not None
+
+
 def price(shell: Shell, sql: str) -> Price:
     """The price of a statement. Free, and raises nothing of dpsql's."""
-    if sql.lstrip().startswith("."):
-        return Price("")
     with shell.lock:
         try:
+            if about_facts(sql):
+                return Price(FREE)
             found = shell.session.explain(sql, epsilon=shell.settings.epsilon, delta=shell.settings.delta)
             budget = shell.session.budget
         except Error as error:
             return Price(f"would be refused: {error.message}", refused=True)
     if not found.loss.amount:
-        return Price("free: it reads nothing about persons")
+        return Price(FREE)
     total = min(b.total.amount for b in (budget, budget.analyst) if b is not None)
     text = f"price {percent(found.loss.amount / total)} (ε {found.loss.epsilon:g})"
     if not found.repeats:
