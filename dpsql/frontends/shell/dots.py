@@ -122,8 +122,7 @@ def like(pattern: str, name: str) -> bool:
 
 def matching(shell: Shell, rest: str, name: str) -> list[TableFacts]:
     asked = only(rest, 1, name)
-    with shell.lock:
-        tables = sorted(shell.session.tables, key=lambda table: table.name)
+    tables = sorted(shell.session.tables, key=lambda table: table.name)
     found = [table for table in tables if not asked or like(asked[0], table.name)]
     if asked and not found:
         raise Misused(f"no table is like {asked[0]!r}", "Type `.tables`.")
@@ -304,8 +303,7 @@ def budget(shell: Shell, rest: str) -> None:
     from dpsql.frontends.shell.toolbar import bar
 
     only(rest, 0, "budget")
-    with shell.lock:
-        found = shell.session.budget
+    found = shell.session.budget
     told(shell, f"{bar(found)}\n{found}")
 
 
@@ -318,10 +316,9 @@ def cost(shell: Shell, rest: str) -> None:
 
 @dot("explain", "?SQL?", "Show what a statement would do, its noise and its price. Free.")
 def explain(shell: Shell, rest: str) -> None:
-    with shell.lock:
-        found = shell.session.explain(
-            asked_sql(shell, rest, "explain"), epsilon=shell.settings.epsilon, delta=shell.settings.delta
-        )
+    found = shell.session.explain(
+        asked_sql(shell, rest, "explain"), epsilon=shell.settings.epsilon, delta=shell.settings.delta
+    )
     told(shell, str(found))
 
 
@@ -348,8 +345,7 @@ def history(shell: Shell, rest: str) -> None:
     asked = only(rest, 1, "history")
     if asked and not asked[0].isdecimal():
         raise Misused(f"{asked[0]!r} is not a number", "Type `.history 20`.")
-    with shell.lock:
-        runs = shell.session.history[-int(asked[0]) if asked and int(asked[0]) else 0 :]
+    runs = shell.session.history[-int(asked[0]) if asked and int(asked[0]) else 0 :]
     cells = [(r.at[:19].replace("T", " "), r.state, f"{r.part:.2%}", " ".join(r.statement.split())) for r in runs]
     names = ("at (UTC)", "state", "part", "statement")
     made = [Column(title, "", [row[i] for row in cells], right=i == 2, whole=i < 3) for i, title in enumerate(names)]
@@ -359,8 +355,7 @@ def history(shell: Shell, rest: str) -> None:
 @dot("policy", "?TABLE?", "Show the budget, the limits, and what is declared of the tables.")
 def policy(shell: Shell, rest: str) -> None:
     asked = only(rest, 1, "policy")
-    with shell.lock:
-        found, tables = shell.session.policy, shell.session.tables
+    found, tables = shell.session.policy, shell.session.tables
     if asked:
         return told(shell, str(tables.named(asked[0])))
     b, d = found.budget, found.defaults

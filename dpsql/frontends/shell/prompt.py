@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
 from prompt_toolkit.cursor_shapes import CursorShape
@@ -109,8 +107,6 @@ class Prompt:
                 shell.script(text)
             except KeyboardInterrupt:
                 shell.say("interrupted")
-            finally:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
             if not shell.done:
                 shell.code = 0
             self.watch.refresh()

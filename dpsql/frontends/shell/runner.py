@@ -105,7 +105,8 @@ class Shell:
         if self.settings.echo:
             self.say(line)
         try:
-            run(self, line)
+            with self.lock:
+                run(self, line)
         except Misused as error:
             self.misused(error)
         except Error as error:
@@ -125,8 +126,8 @@ class Shell:
                 before = self.session.budget.spent.amount
                 asked = EXPLAIN.sub("EXPLAIN PRIVACY ", sql)
                 answer = self.session.sql(asked, epsilon=self.settings.epsilon, delta=self.settings.delta)
-            self.last = answer
-            self.show(answer)
+                self.last = answer
+                self.show(answer)
         except Error as error:
             self.failed(error, EXPLAIN.sub("", sql))  # places are counted from what is explained
         except KeyboardInterrupt as error:
@@ -238,6 +239,8 @@ class Shell:
 
     def interrupted(self, error: KeyboardInterrupt, before: float | None = None) -> None:
         """Say whether the statement that Ctrl-C ended is charged; it ends a script too."""
+        if self.interactive:
+            self.err.write("\n")  # the terminal has shown ^C
         if isinstance(error, Interrupted):
             self.say(f"interrupted: {error}")
         elif before is not None and self.session.budget.spent.amount == before:
