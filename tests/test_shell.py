@@ -371,6 +371,7 @@ def test_without_a_policy_it_says_what_to_type(here: Path) -> None:
     (here / "v.policy.toml").unlink()
     code, out, err = run(here, "v.duckdb", "-c", "SELECT 1")
     assert (code, out) == (3, "")
+    assert err.startswith("refused: policy_missing: ")
     assert "Type `dpsql init v.duckdb` to write one, or name it: `dpsql shell v.duckdb --policy FILE`." in err
     assert "there is no database" in run(here, "none.duckdb", "-c", "SELECT 1")[2]
 
@@ -387,9 +388,10 @@ def test_scripts_need_no_extra(here: Path) -> None:
 def test_a_terminal_needs_the_extra() -> None:
     code = (
         "import sys; sys.modules['prompt_toolkit'] = None\nfrom dpsql.errors import Refused\n"
-        "from dpsql.frontends.shell.missing import needed\ntry: needed()\nexcept Refused as error: print(error.hint)"
+        "from dpsql.frontends.shell.missing import needed\ntry: needed()\nexcept Refused as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("extra_missing: ")
     assert "pip install 'dpsql[shell]'" in done.stdout
 
 
