@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import io
 import json
 import os
@@ -103,6 +105,12 @@ class Talk:
 @pytest.fixture
 def talk() -> Talk:
     return Talk()
+
+
+@pytest.mark.parametrize("name", ["statements", "toolbar", "duckbox", "modes", "runner"])
+def test_examples_in_docstrings(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"dpsql.frontends.shell.{name}"))
+    assert found.attempted and not found.failed
 
 
 # --- statements -------------------------------------------------------------------------------------------------------

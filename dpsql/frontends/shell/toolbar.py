@@ -45,10 +45,10 @@ def left(budget: Budget) -> float:
 def percent(part: float) -> str:
     """A part of the budget, with digits where it is small.
 
-    >>> percent(1.0), percent(0.4567), percent(0.00012), percent(0.0)
-    ('100 %', '45.7 %', '0.012 %', '0 %')
+    >>> percent(1.0), percent(0.9999), percent(0.4567), percent(0.00012), percent(41.5), percent(0.0)
+    ('100 %', '99.9 %', '45.7 %', '0.012 %', '4,150 %', '0 %')
     """
-    return f"{100 * part:.3g} %"
+    return f"{100 * part:,.0f} %" if part >= 1 else f"{min(100 * part, 99.9):.3g} %"
 
 
 def about_facts(sql: str) -> bool:
