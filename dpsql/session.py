@@ -537,6 +537,16 @@ class Session:
             self._tables = tables_of(self._catalog, columns)
         return self._tables
 
+    @property
+    def analyst(self) -> str:
+        """Who asks; empty where the policy names nobody."""
+        return self._analyst
+
+    @property
+    def policy(self) -> Policy:
+        """What the owner declared; it is public."""
+        return self._catalog.policy
+
     def _catalogue(self, query: str, parameters: object) -> Answer | None:
         """The answer to DESCRIBE, SHOW TABLES, SUMMARIZE or a query on information_schema, which are free; None for others."""
         try:
