@@ -189,7 +189,7 @@ def test_errors_point_at_the_place(talk: Talk) -> None:
 
 def test_explain_is_explain_privacy(talk: Talk) -> None:
     out, _ = talk("EXPLAIN SELECT count(*) FROM orders; EXPLAIN PRIVACY SELECT count(*) FROM orders;")
-    assert out.count("cost      epsilon 1") == 2
+    assert out.count("of the budget: epsilon 1") == 2
     assert talk.shell.session.budget.spent.amount == 0
     where, caret, *_ = talk("EXPLAIN SELECT amont FROM orders;")[1].splitlines()
     assert where[caret.index("^") :].startswith("amont")

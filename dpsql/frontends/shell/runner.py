@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 import threading
@@ -27,7 +26,6 @@ from dpsql.session import Session
 
 USAGE, INTERRUPTED = 2, 130
 DEEP = 16  # files that read files
-EXPLAIN = re.compile(r"^EXPLAIN\s+(?:PRIVACY\s+)?(?!ANALYZE)", re.IGNORECASE)
 UNKNOWN_BARS = "note: these numbers have noise; what is computed from several releases has no error bars"
 
 
@@ -124,12 +122,11 @@ class Shell:
         try:
             with self.lock:
                 before = self.session.budget.spent.amount
-                asked = EXPLAIN.sub("EXPLAIN PRIVACY ", sql)
-                answer = self.session.sql(asked, epsilon=self.settings.epsilon, delta=self.settings.delta)
+                answer = self.session.sql(sql, epsilon=self.settings.epsilon, delta=self.settings.delta)
                 self.last = answer
                 self.show(answer)
         except Error as error:
-            self.failed(error, EXPLAIN.sub("", sql))  # places are counted from what is explained
+            self.failed(error, sql)
         except KeyboardInterrupt as error:
             self.interrupted(error, before)
         if self.settings.timer:

@@ -10,7 +10,7 @@ from dpsql import describe
 from dpsql.accountant import roughly
 from dpsql.errors import Error
 from dpsql.frontends.shell.duckbox import clipped
-from dpsql.frontends.shell.runner import EXPLAIN, Shell
+from dpsql.frontends.shell.runner import Shell
 from dpsql.frontends.shell.statements import complete, says, split
 from dpsql.session import COMMAND, Budget
 
@@ -53,7 +53,7 @@ def percent(part: float) -> str:
 
 def about_facts(sql: str) -> bool:
     """Whether it asks what is public: EXPLAIN, SHOW, DESCRIBE, SUMMARIZE, information_schema."""
-    commands = (EXPLAIN, COMMAND, describe.COMMAND)
+    commands = (COMMAND, describe.COMMAND)
     return any(one.match(sql) for one in commands) or describe.about_the_catalogue(sql) is not None
 
 
