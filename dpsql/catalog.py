@@ -333,6 +333,7 @@ class Catalog:
     # How many rows of a public table have the same values of these columns, at the most.
     repeats: Callable[[Table, frozenset[str]], int] = field(default=uncounted, compare=False)
     place: str = ""  # of the file, for hints; nothing if it is not one
+    loaded: bool = False  # from files or frames, whose keys were looked at then
     now: datetime.datetime | None = None  # the time of the statement, in UTC
 
     def table(self, name: str) -> Table | None:

@@ -315,7 +315,7 @@ class Ledger:
     def last_charge(self) -> Charge | None:
         """What the last query cost."""
         with self.chain.transaction("BEGIN") as (db, _):
-            found = find(db, "WHERE amount <> '0' ORDER BY number DESC LIMIT 1")
+            found = find(db, "WHERE state = 'reserved' AND amount <> '0' ORDER BY number DESC LIMIT 1")
         return Charge(self.currency, found.amount, found.delta) if found else None
 
     def reserve(self, plan: Plan | Program, statement: str, analyst: str, query: str | None = None) -> str:
@@ -605,23 +605,26 @@ def failing_closed(path: Path | None) -> Iterator[None]:
         raise corrupt(path) from None
 
 
-def corrupt(path: Path | None, what: str = "is damaged or is not a ledger") -> Refused:
-    return Refused(
-        "ledger_corrupt",
-        f"the ledger {str(path)!r} {what}",
-        "Restore it from a backup. Starting a new one would forget what has been spent.",
-    )
+RESTORE = "Restore it from a backup. Starting a new one would forget what has been spent."
+
+
+def corrupt(path: Path | None, what: str = "is damaged or is not a ledger", hint: str = RESTORE) -> Refused:
+    return Refused("ledger_corrupt", f"the ledger {str(path)!r} {what}", hint)
 
 
 def lost(path: Path) -> Refused:
-    return corrupt(path, f"or its head file {head.beside(path).name!r} is missing")
+    if path.exists():
+        hint = f"Restore it, or the owner takes the ledger into use without it: dpsql ledger recover {path} --lost 0.05"
+        return corrupt(path, f"has lost its head file {head.beside(path).name!r}", hint)
+    return corrupt(path, f"is missing, and its head file {head.beside(path).name!r} is there")
 
 
 def rolled_back(path: Path, found: int, expected: int) -> Refused:
     return Refused(
         "ledger_rolled_back",
         f"the ledger {str(path)!r} ends at row {found} or has another past; its head file knows it up to row {expected}",
-        "An older or another copy was put in its place: restore the newest one. What it charged must not be forgotten.",
+        "An older or another copy was put in its place: restore the newest one. What it charged must not be forgotten. If it is "
+        f"gone, the owner says what may have been charged since: dpsql ledger recover {path} --lost 0.05",
     )
 
 

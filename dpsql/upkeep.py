@@ -49,7 +49,16 @@ def allow(policy: Policy | None, owner: str, what: str) -> None:
         and policy.analysts
         and (owner not in policy.analysts or policy.analyst(owner).role != "owner")
     ):
-        raise Refused("role_may_not", f"{owner!r} is not an owner in the policy", f"Only an owner {what}.")
+        who = (
+            f"{owner!r} is not an owner in the policy"
+            if owner
+            else "the policy names its analysts, and nobody is named here"
+        )
+        owners = [name for name in policy.analysts if policy.analyst(name).role == "owner"]
+        add = (
+            "Name one" if owners else 'The policy names none yet: add [analysts.NAME] with role = "owner", and name it'
+        )
+        raise Refused("role_may_not", who, f"Only an owner {what}. {add}: --analyst {owners[0] if owners else 'NAME'}.")
 
 
 def raise_budget(path: str | Path, policy: Policy, owner: str) -> None:

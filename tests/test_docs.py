@@ -111,7 +111,7 @@ def check_tutorial(printed: str) -> None:
     """Private answers that are near the exact ones: some 104,700 rides in Bern count, at an average price of 4.50."""
     number = r"(-?[\d,.]+) ± [\d,.]+"
     rehearsed, real = re.findall(rf"Bern │ +{number} │ +{number} │", printed)
-    assert float(rehearsed[0].replace(",", "")) < 10_000
+    assert float(rehearsed[0].replace(",", "")) < 60_000
     assert abs(float(real[0].replace(",", "")) - 104_700) < 4_000 and abs(float(real[1]) - 4.5) < 1
     assert printed.count("a rehearsal on synthetic rows") == 1 and 'person = "rider"' in printed
     assert re.search(r"^spent +epsilon 0\.[6-9]", printed, re.MULTILINE)
@@ -288,7 +288,7 @@ def test_the_readme_is_one_screen() -> None:
     assert {"demo", "test"} <= set(re.findall(r"make (\w+)", readme))
     names = {name for name, _ in GENERATE.commands()}
     for path in PAGES:
-        for spelled in re.findall(r"\bdpsql (?:(?:ledger|policy) )?[a-z-]+\b", " ".join(quoted(path))):
+        for spelled in re.findall(r"(?<!%)\bdpsql (?:(?:ledger|policy) )?[a-z][a-z-]*\b", " ".join(quoted(path))):
             assert spelled in names, f"{path.name}: {spelled}"
 
 

@@ -23,6 +23,7 @@ POLICY: dict[str, Any] = {
         "events": {"person": "id"},
         "bios": {"person": "id"},
         "visits": {"person": "id"},
+        "notes": {"person": "id"},
         "kinds": {"public": True},
         "many": {"public": True},
     },
@@ -44,7 +45,11 @@ def database(victim: bool) -> duckdb.DuckDBPyConnection:
         "CREATE TABLE bios AS SELECT 1000 + range AS id, repeat('b', 100) AS bio, [range] AS l FROM range(500)"
     )
     connection.execute("CREATE TABLE visits AS SELECT 1000 + range % 500 AS id, range AS t FROM range(5000)")
+    connection.execute("CREATE TABLE notes AS SELECT id, bio, l, 0 AS t FROM bios")
     if victim:
+        connection.execute(
+            f"INSERT INTO notes SELECT {VICTIM}, CASE WHEN range > 0 THEN 'b' ELSE repeat('b', 2000000) END, CASE WHEN range > 0 THEN [1] ELSE range(200000) END, range FROM range(3000)"
+        )
         connection.execute(f"INSERT INTO bios SELECT {VICTIM}, repeat('b', 20000), range(20000)")
         connection.execute(f"INSERT INTO visits SELECT {VICTIM}, range FROM range(20000)")
         connection.execute(
@@ -92,6 +97,13 @@ HOSTILE = [
     "SELECT count(*) FROM (SELECT id, t, max(bio || t) OVER (PARTITION BY id ORDER BY t) AS m FROM bios JOIN visits USING (id)) q WHERE m > 'b'",
     "SELECT count(*) FROM (SELECT id, last(l ORDER BY t) AS l FROM (SELECT id, l, t FROM bios JOIN visits USING (id)) GROUP BY id) q, unnest(q.l) AS u(x)",
     "SELECT count(*) FROM (SELECT l, x FROM bios b, unnest(b.l) AS u(x)) q WHERE list_contains(list_reverse(q.l), q.x)",
+    # By windows that give one row's text or list to all rows of the person.
+    "SELECT count(*) FROM (SELECT id, first_value(bio) OVER (PARTITION BY id ORDER BY t) AS f FROM notes) q WHERE length(f || f || f) > 5",
+    "SELECT count(DISTINCT f || t) FROM (SELECT id, t, max(bio) OVER (PARTITION BY id) AS f FROM notes) q",
+    "SELECT count(*) FROM (SELECT id, last_value(l) OVER (PARTITION BY id ORDER BY t ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS f FROM notes) q WHERE len(list_concat(f, f)) > 5",
+    # By equalities of computed texts, which the engine does not look up but computes for each pair.
+    "SELECT count(*) FROM notes e WHERE EXISTS (SELECT 1 FROM notes v WHERE v.id = e.id AND v.bio || 'x' = e.bio || 'y')",
+    "SELECT count(*) FROM notes e WHERE bio || 'q' IN (SELECT v.bio || 'x' FROM notes v WHERE v.id = e.id)",
     # By unions of a table with itself.
     "WITH a AS (SELECT id, kind FROM events UNION ALL SELECT id, kind FROM events), b AS (SELECT * FROM a UNION ALL SELECT * FROM a) SELECT count(*) FROM b JOIN b AS c USING (id) JOIN b AS d USING (id)",
 ]
@@ -121,6 +133,10 @@ def test_amplifiers(sessions: tuple[dpsql.Session, dpsql.Session], query: str) -
         (HOSTILE[5], "one row is joined with at most 30 rows of b of the same person"),
         ("SELECT count(*) FROM people p, unnest([p.age, 1]) AS a(x)", None),
         ("SELECT count(*) FROM events e JOIN kinds k ON e.kind = k.kind", None),
+        (
+            "SELECT count(*) FROM (SELECT max(bio) OVER (PARTITION BY id) AS m, t FROM notes) WHERE m > 'b'",
+            None,  # what has more than 4,096 bytes is left out: what is usual stands in the README
+        ),
         (HOSTILE[15], "rows of bios are left out whose bio has more than 275 bytes"),
     ],
 )

@@ -555,3 +555,25 @@ def test_a_budget_that_promises_little_is_a_warning(place: str, value: float) ->
     policy = changed(place, value)
     (found,) = warnings(policy)
     assert problems(policy) == [] and found.startswith(place.replace("/", "."))
+
+
+def test_persons_of_two_widths() -> None:
+    """They are refused with a hint that works: one of them leads to the other."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE a AS SELECT range::INTEGER AS id FROM range(100)")
+    connection.execute("CREATE TABLE b AS SELECT range % 100 AS id FROM range(300)")
+    policy: dict[str, Any] = {"dataset": {"id": "x"}, "budget": {"epsilon": 10.0}, "defaults": {"epsilon": 0.1}}
+    queries = [
+        "SELECT count(*) FROM a JOIN b USING (id)",
+        "SELECT count(*) FROM (SELECT id FROM a UNION ALL SELECT id FROM b)",
+    ]
+    for b in ("id", {"column": "id", "references": "a.id"}):
+        tables = {"a": {"person": "id"}, "b": {"person": b}}
+        db = dpsql.connect(connection, policy=policy | {"tables": tables}, ledger=":memory:")
+        for query in queries:
+            if isinstance(b, dict):
+                assert db.explain(query).plan.charge.amount
+                continue
+            with pytest.raises(dpsql.Refused, match="different types") as caught:
+                db.explain(query)
+            assert 'references = "' in caught.value.hint

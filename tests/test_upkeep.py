@@ -59,7 +59,7 @@ def test_the_policy_says_how_long_a_statement_may_take(path: Path) -> None:
     with pytest.raises(dpsql.Failed):
         db.sql(SLOW)
     for wrong in (0.3, 0, -1, float("nan"), "1"):
-        with pytest.raises(dpsql.Refused, match="timeout_invalid"):
+        with pytest.raises(dpsql.Refused, match=r"timeout_invalid[^$]*Pass timeout=0\.2\."):
             db.sql(SLOW, timeout=wrong)  # type: ignore[arg-type]
     with pytest.raises(dpsql.Refused, match=r"defaults\.max_seconds"):
         read_policy(declare(defaults={"max_seconds": 0}))
@@ -224,12 +224,17 @@ def test_what_is_not_known_is_taken_as_lost(path: Path, plan: Plan) -> None:
 def test_the_command_line(path: Path, plan: Plan) -> None:
     opened(path).reserve(plan, COUNT, "")
     good(path.parent, "ledger", "backup", "shop.ledger", "safe.ledger")
+    last = Ledger(path, "shop", read_policy(declare())).last_charge()
     head.beside(path).unlink()
+    hint = bad(path.parent, 3, "ledger", "verify", "shop.ledger")
+    assert "has lost its head file" in hint and "dpsql ledger recover" in hint
     assert "from 0 to 1" in bad(path.parent, 2, "ledger", "recover", "shop.ledger", "--lost", "7")
     good(path.parent, "ledger", "recover", "shop.ledger", "--lost", "0.05", "--analyst", "olga")
     good(path.parent, "ledger", "verify", "shop.ledger")
     shown = good(path.parent, "ledger", "show", "shop.ledger")
     assert "recovered by olga, 5.00% taken as lost" in shown
+    # What was lost is no query that others are like.
+    assert last is not None and Ledger(path, "shop", read_policy(declare())).last_charge() == last
 
 
 def test_a_closed_session_refuses(tmp_path: Path) -> None:
@@ -246,6 +251,9 @@ def test_a_closed_session_refuses(tmp_path: Path) -> None:
         lambda: db.rehearse(COUNT),
         lambda: db.budget,
         lambda: db.history,
+        lambda: db.tables,
+        lambda: db.sql("SHOW TABLES"),
+        lambda: db.rehearse("DESCRIBE visits"),
     ]
     for call in calls:
         with pytest.raises(dpsql.Refused, match="session_closed"):

@@ -13,6 +13,7 @@ import click
 
 import dpsql
 from dpsql.errors import BudgetExhausted, Error, Failed, Interrupted, Refused
+from dpsql.frontends.shell.options import shell
 
 if TYPE_CHECKING:
     from dpsql.catalog import Described, Policy
@@ -31,13 +32,13 @@ TYPED = {
     "delta_invalid": "Use --delta 1e-8, or leave it out.",
     "epsilon_invalid": "Use --epsilon 0.5.",
     "epsilon_missing": "Use --epsilon 0.5.",
-    "ledger_missing": "Use --ledger FILE.",
     "limit_invalid": "Use --max-rows 8 or --max-groups 8.",
     "parameter_missing": "Write the value into the query.",
     "policy_unreadable": "Use --policy FILE, a TOML file. `dpsql policy suggest DB` prints a first one.",
     "query_id_invalid": "Use --id with a UUID.",
     "setting_not_supported": "Give the path of the database.",
     "source_not_supported": "Give the path of one DuckDB, Parquet or CSV file.",
+    "timeout_invalid": "Use --timeout with no more than max_seconds.",
     "weights_invalid": "Use --weights 2,1.",
 }
 NO_DELTA = (
@@ -716,6 +717,9 @@ def proof() -> None:
 
     for line in lines():
         click.echo(line)
+
+
+cli.add_command(shell)
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import assert_never
 
-from dpsql.algebra import Aggregate, Call, Column, Expr, Free, call, conjuncts, constant
+from dpsql.algebra import Aggregate, Call, Column, Expr, Free, call, conjuncts, constant, total
 from dpsql.catalog import DOUBLE, INTERVAL, VARCHAR, Catalog, Table, fold
 from dpsql.errors import Refused
-from dpsql.functions.facts import UNIT
+from dpsql.functions.facts import UNIT, plain_text
 from dpsql.passes.scope import columns_in
 from dpsql.relations import (
     Capped,
@@ -80,7 +80,8 @@ class Growth:
              columns that the condition equates with that side are fixed. An outer join adds rows that meet nothing. A column that is equated with a fixed one is
              fixed. A group comes from at least one row, and one group has all its keys fixed
     Bytes:   `shortened` leaves out rows whose texts and lists are too long for how often they may be repeated. Of each text of
-             a row that becomes many rows at most WIDEST * UNIT bytes are made. A filter looks at one row at a time, so
+             a row that becomes many rows at most WIDEST * UNIT bytes are made; a window that gives a text to other rows of the
+             person makes as many of it as she has rows, like a join with them. A filter looks at one row at a time, so
              it is local, and it leaves no more rows than there were
     Checked: test_growth, test_lemmas (growth)
     """
@@ -210,7 +211,13 @@ class Growth:
                 sides = [self.shortened(side, uses, made) for side in (left, right)]
                 assert isinstance(sides[0], Project) and isinstance(sides[1], Project)
                 return replace(relation, left=sides[0], right=sides[1])
-            case Filter(source) | Capped(source) | Windowed(source):
+            case Windowed(source, added):
+                # One row's text or list may come to stand in each row of the person; lag and lead give it to one row.
+                long = ("VARCHAR", "LIST")
+                carried = any(o.function not in ("lag", "lead") and o.facts.type.kind in long for _, o in added)
+                many, kept = (made * OWN, {}) if carried else (made, own)
+                return replace(relation, source=self.shortened(source, uses, many, kept))
+            case Filter(source) | Capped(source):
                 return replace(relation, source=self.shortened(source, uses, made, own))
             case Project(source) | Group(source):  # other names from here on
                 return replace(relation, source=self.shortened(source, uses, made))
@@ -359,10 +366,16 @@ def exactly(a: Expr, b: Expr) -> bool:
 def given(on: Expr | None, mine: Fixed, theirs: Fixed) -> Iterator[tuple[Expr, Column]]:
     """Each column of `theirs` that a condition equates with an expression of `mine`, behind that expression."""
     for part in conjuncts(on) if on is not None else ():
-        if isinstance(part, Call) and part.function == "=":
+        if isinstance(part, Call) and part.function == "=" and hashed(part):
             for a, b in (part.arguments, part.arguments[::-1]):
                 if isinstance(b, Column) and b.name in theirs and within(a, mine) and exactly(b, a):
                     yield a, b
+
+
+def hashed(equality: Call) -> bool:
+    """Whether the engine sees an equality, by which it looks rows up. Of computed texts it sees a CASE (`functions.present`),
+    which it computes for each pair of rows: then nothing is equated."""
+    return all(side.facts.type != VARCHAR or plain_text(total(side)) for side in equality.arguments)
 
 
 def equated(join: Join) -> tuple[Fixed, Fixed]:
@@ -383,6 +396,7 @@ def compares(join: Join) -> bool:
         looked_up = (
             isinstance(part, Call)
             and part.function == "="
+            and hashed(part)
             and all(any(within(side, names) for names in sides) for side in part.arguments)
         )
         if not looked_up and not any(within(part, names) for names in sides):

@@ -140,6 +140,7 @@ NODES: frozenset[type[exp.Expr]] = frozenset(
 )
 
 HINTS: dict[type[exp.Expr], str] = {
+    exp.Any: "Ask how many: count_if(x > 1); or compare with a subquery: x = ANY (SELECT ...).",
     exp.Parameter: "Write parameters as ?, $1 or $name.",
     exp.CurrentTime: "Write now(), or hour(now()).",
 }

@@ -63,6 +63,12 @@ class Located:
     leads: tuple[Lead, ...] = ()
 
 
+OTHERS = (
+    "the persons of the two sides have different types",
+    'The owner gives them one type, or has one lead to the other: person = { column = "id", references = "people.id" }.',
+)
+
+
 def track(resolved: Resolved, catalog: Catalog) -> Tracked:
     """Give every row its person, or refuse.
 
@@ -117,10 +123,12 @@ def not_one_person(table: Table, link: Reference, catalog: Catalog) -> Refused:
     many = f"ALTER TABLE {link.table} ADD PRIMARY KEY ({columns})"
     verify = f"dpsql policy verify {catalog.place}" + " --policy POLICY" * (not catalog.place)
     first = f"`{verify}`" if version else f'`{verify}` once the policy has [dataset] version = "1"'
+    does = f"runs {first if catalog.place else f'`{many}`'}"
+    does = f"loads {link.table} with one row for each" if catalog.loaded else does
     return Refused(
         "persons_not_verified",
         f"a row of {table.name} may reach several persons: nothing says that no two rows of {link.table} have the same {columns}",
-        f"The owner runs {first if catalog.place else f'`{many}`'}, or declares shared = true in [tables.{table.name}] if such rows "
+        f"The owner {does}, or declares shared = true in [tables.{table.name}] if such rows "
         "are to count for each of these persons.",
     )
 
@@ -298,9 +306,10 @@ def joined(join: Join, left: Located, right: Located, growth: Growth) -> Located
         right = settled(right, growth) if many else right
         made = replace(made, right=capped(right, of_right, growth)) if many else made
         return replace(right, relation=made, leads=both)
-    if left.type != right.type or not any(
-        a.label == b.label and equates(a, b, equal) for a in left.leads for b in right.leads
-    ):
+    led = any(a.label == b.label and equates(a, b, equal) for a in left.leads for b in right.leads)
+    if led and left.type != right.type:
+        raise Refused("join_not_local", *OTHERS)
+    if not led:
         shown = [", ".join(dict.fromkeys(named(found.relation))) or "a subquery" for found in (left, right)]
         raise Refused(
             "join_not_local",
@@ -383,7 +392,7 @@ def stacked(stack: Stack, left: Located, right: Located) -> Located:
             "Rows of nobody would be among those of persons; ask for them apart.",
         )
     if left.type != right.type:
-        raise Refused("set_not_local", "the persons of the two sides have different types", "")
+        raise Refused("set_not_local", *OTHERS)
     leads = tuple(lead for lead in left.leads if lead in right.leads)
     if left.person is not None and stack.kind != "union all" and not leads:
         raise Refused(
