@@ -80,6 +80,7 @@ def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --- blocks -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy")
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in ELSEWHERE], ids=lambda page: page.stem)
 def test_blocks_run(page: Path, here: Path) -> None:
     names: dict[str, Any] = {}
