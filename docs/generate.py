@@ -31,7 +31,7 @@ from dpsql.session import Budget, Session
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs"
 PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-WIDTH = 100
+WIDTH = 90
 
 
 # --- functions and aggregates -----------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def driver() -> Iterator[str]:
 
 
 def magics() -> Iterator[str]:
-    text: str = DpsqlMagics.dpsql.parser.format_help()  # type: ignore[attr-defined]
+    text: str = DpsqlMagics.dpsql.parser.format_help()
     yield f"```text\n{text.strip()}\n```"
 
 
@@ -344,7 +344,8 @@ def commands(command: click.Command = cli, name: str = "dpsql") -> Iterator[tupl
 
 def command_line() -> Iterator[str]:
     for name, command in commands():
-        with click.Context(command, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH) as context:
+        shown = {"terminal_width": WIDTH, "max_content_width": WIDTH, **cli.context_settings}
+        with click.Context(command, info_name=name, **shown) as context:
             yield f"## {name}\n\n```text\n{command.get_help(context)}\n```\n"
 
 
