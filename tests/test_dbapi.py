@@ -163,6 +163,9 @@ def test_the_others_are_operational(connection: dbapi.Connection, tmp_path: Path
     with pytest.raises(dbapi.OperationalError, match="budget_exhausted"):
         for _ in range(3):
             cursor.execute(GROUPED, epsilon=90.0)
+    with pytest.raises(dbapi.OperationalError, match="database_missing"):
+        dbapi.connect(tmp_path / "shop.duckdb")
+    duckdb.connect(tmp_path / "shop.duckdb").close()
     with pytest.raises(dbapi.OperationalError, match="policy_unreadable"):
         dbapi.connect(tmp_path / "shop.duckdb")
     with pytest.raises(dbapi.OperationalError, match="ledger_missing"):
