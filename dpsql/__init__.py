@@ -22,5 +22,12 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(LATER[name]), name)
 
 
+def load_ipython_extension(ipython: Any) -> None:
+    """What `%load_ext dpsql` calls."""
+    from dpsql.frontends.notebook import load
+
+    load(ipython)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *LATER})

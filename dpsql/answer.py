@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dpsql import bars
 from dpsql.accountant import Loss
+from dpsql.bars import Shown, layout, with_ends
 from dpsql.catalog import Type
 from dpsql.plan import Plan, Program
 
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Row = tuple[Any, ...]
+Ends = tuple[float, float]  # of an error bar
 BARS = "± is the noise at 95 %; clipping is not in it"
 SHOWN = 40  # rows, unless told otherwise
 
@@ -27,6 +32,7 @@ class Released(Protocol):
     def kept(self) -> str: ...
     def compute(self) -> list[Row] | None: ...
     def answer(self, names: tuple[str, ...]) -> Any: ...
+    def beside(self, shown: Sequence[Shown], ends: Mapping[tuple[int, str], list[float | None]]) -> Any: ...
     def rows(self) -> NDArray[np.int64]: ...
     def columns(self) -> Mapping[str, NDArray[np.float64]]: ...
     def stored(self) -> str: ...
@@ -38,11 +44,23 @@ class Answer:
     def __init__(
         self, columns: tuple[str, ...], loss: Loss, released: Released, plan: Plan | Program | None = None
     ) -> None:
-        self.columns, self.loss, self._released = columns, loss, released
+        self.loss, self._released = loss, released
         self.plan = plan  # None for answers that are not about persons: EXPLAIN PRIVACY, SHOW BUDGET
         self.notes: tuple[str, ...] = plan.notes if plan else ()
+        self._shown = layout(columns)
         self._cursor: Iterator[Row] | None = None
         self._rows: list[Row] | None = None
+        self._bars: dict[float, list[tuple[Ends | None, ...]]] = {}
+
+    def place(self, ends: Sequence[bars.Ends]) -> None:
+        """Show the ends of error bars as columns, where the query has asked for them."""
+        if ends:
+            self._shown, self._rows = layout(self.columns, ends), None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(one.name for one in self._shown)
 
     @property
     def kept(self) -> str:
@@ -60,7 +78,7 @@ class Answer:
 
     def _all(self) -> list[Row]:
         if self._rows is None:
-            self._rows = self._released.answer(self.columns).fetchall()
+            self._rows = self._relation().fetchall()
         return self._rows
 
     def fetchall(self) -> list[Row]:
@@ -84,48 +102,86 @@ class Answer:
     def __len__(self) -> int:
         return len(self._all())
 
+    def _relation(self, errors: bool = False) -> Any:
+        """The rows in the scratch database; with `errors` also the ends of error bars, as NAME_low and NAME_high."""
+        shown: tuple[Shown, ...] = self._shown
+        if errors:
+            barred = [any(cell is not None for cell in column) for column in self._ends()]
+            shown = with_ends(shown, barred)
+        if not any(one.end for one in shown):
+            return self._released.answer(self.columns)
+        ends: dict[tuple[int, str], list[float | None]] = {
+            (one.column, one.end): [cell and cell[one.end == "high"] for cell in self._ends()[one.column]]
+            for one in shown
+            if one.end
+        }
+        return self._released.beside(shown, ends)
+
     @property
     def types(self) -> tuple[str, ...]:
         """DuckDB's names of the columns' types."""
-        return tuple(str(type_) for type_ in self._released.answer(self.columns).types)
+        return tuple(str(type_) for type_ in self._relation().types)
 
     @property
     def description(self) -> tuple[tuple[Any, ...], ...]:
         """The columns as PEP 249 describes them: name, type, and five times None."""
         return tuple((name, type_, *[None] * 5) for name, type_ in zip(self.columns, self.types, strict=True))
 
-    def df(self) -> Any:
-        """A pandas DataFrame."""
-        return self._released.answer(self.columns).df()
+    def df(self, *, errors: bool = False) -> Any:
+        """A pandas DataFrame; with `errors` it has NAME_low and NAME_high behind each column with error bars."""
+        return self._relation(errors).df()
 
-    def pl(self) -> Any:
-        """A polars DataFrame."""
-        return self._released.answer(self.columns).pl()
+    def pl(self, *, errors: bool = False) -> Any:
+        """A polars DataFrame, as `df`."""
+        return self._relation(errors).pl()
 
-    def arrow(self) -> Any:
-        """A pyarrow Table."""
-        return self._released.answer(self.columns).to_arrow_table()
+    def arrow(self, *, errors: bool = False) -> Any:
+        """A pyarrow Table, as `df`."""
+        return self._relation(errors).to_arrow_table()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        return self._released.answer(self.columns).__arrow_c_stream__(requested_schema)
+        return self._relation().__arrow_c_stream__(requested_schema)
 
-    def interval(self, confidence: float = 0.95) -> list[tuple[tuple[float, float] | None, ...]]:
-        """Low and high for each cell that holds released aggregates or arithmetic of them, else None."""
+    def json(self) -> str:
+        """Columns, rows, errors, loss and notes as JSON. An error bar without end is null, and so is NaN."""
+        cells, errors = ([[scalar(cell) for cell in row] for row in table] for table in (self, self.errors))
+        told = {"columns": self.columns, "rows": cells, "errors": errors, "loss": vars(self.loss), "notes": self.notes}
+        return json.dumps(told)
+
+    def plot(self, path: str | None = None, *, y: str | None = None) -> Any:
+        """A chart with error bars (Altair): bars, a line over time, or points. `path` saves it as PNG, SVG, HTML or JSON."""
+        from dpsql.plot import plot
+
+        return plot(self, path, y)
+
+    def _ends(self, confidence: float = 0.95) -> list[tuple[Ends | None, ...]]:
+        """Low and high for each cell, by column, in the order in which they were computed."""
+        if confidence not in self._bars:
+            self._bars[confidence] = self._computed(confidence)
+        return self._bars[confidence]
+
+    def _computed(self, confidence: float) -> list[tuple[Ends | None, ...]]:
         from dpsql.estimate import interval
 
         if not 0 < confidence < 1:
             raise ValueError("confidence must lie between 0 and 1")
         if not isinstance(self.plan, Plan):  # of what is computed from several releases nothing is known
-            return [(None,) * len(self.columns)] * len(self)
+            return [(None,) * len(self)] * len(self.columns)
         rows, released = self._released.rows(), self._released.columns()
-        columns: list[list[tuple[float, float] | None]] = []
+        columns: list[tuple[Ends | None, ...]] = []
         for output in self.plan.outputs:
             found = interval(self.plan, output.expression, released, confidence)
             if found is None:
-                columns.append([None] * len(rows))
+                columns.append((None,) * len(rows))
             else:
-                columns.append(list(zip(found[0][rows].tolist(), found[1][rows].tolist(), strict=True)))
-        return list(zip(*columns, strict=True))
+                columns.append(tuple(zip(found[0][rows].tolist(), found[1][rows].tolist(), strict=True)))
+        return columns
+
+    def interval(self, confidence: float = 0.95) -> list[tuple[Ends | None, ...]]:
+        """Low and high for each cell that holds released aggregates or arithmetic of them, else None."""
+        columns = self._ends(confidence)
+        shown = [(None,) * len(columns[0]) if one.end else columns[one.column] for one in self._shown]
+        return list(zip(*shown, strict=True))
 
     @property
     def errors(self) -> list[tuple[float | None, ...]]:
@@ -151,17 +207,21 @@ class Answer:
         table = Table()
         for name, type_ in zip(self.columns, self.types, strict=True):
             table.add_column(Text(name), justify="right" if Type(type_).numeric else "left")
-        for cells in self._shown(rows):
+        for cells in self.excerpt(rows):
             table.add_row(*(Text(cell) for cell in cells))
         return Group(table, *(Text(line) for line in self.remarks(rows)))
 
-    def _shown(self, rows: int | None) -> list[list[str]]:
+    def excerpt(self, rows: int | None = SHOWN) -> list[list[str]]:
         """The cells of so many rows, with a row of dots where some are left out."""
-        cells = self.cells()
-        if rows is None or len(cells) <= rows:
-            return cells
+        cells, dots = self.cells(), ["·"] * len(self.columns)
+        return [dots if place is None else cells[place] for place in self.places(rows)]
+
+    def places(self, rows: int | None = SHOWN) -> list[int | None]:
+        """Which rows are shown where there is room for so many; None stands for those that are left out."""
+        if rows is None or len(self) <= rows:
+            return list(range(len(self)))
         first, last = parts(rows)
-        return [*cells[:first], ["·"] * len(self.columns), *cells[len(cells) - last :]]
+        return [*range(first), None, *range(len(self) - last, len(self))]
 
     def remarks(self, rows: int | None = None) -> list[str]:
         """What stands under the table: rows that are left out, what ± is, the loss, and the notes, each once."""
@@ -182,12 +242,17 @@ class Answer:
         ]
 
     def _repr_html_(self) -> str:
-        from html import escape
+        from dpsql.html import html
 
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        body = "".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in row)}</tr>" for row in self._shown(SHOWN))
-        under = "".join(f"<div>{escape(line)}</div>" for line in self.remarks(SHOWN))
-        return f"<div><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{under}</div>"
+        return html(self)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        from rich.console import Console
+
+        console = Console(width=100, color_system=None, force_jupyter=False)
+        with console.capture() as capture:
+            console.print(self.table())
+        return {"text/html": self._repr_html_(), "text/plain": capture.get()}
 
     def __repr__(self) -> str:
         return f"<dpsql.Answer {len(self)} rows of {', '.join(self.columns)}; epsilon {self.loss.epsilon:.4g}>"
@@ -215,6 +280,15 @@ def cell(value: Any, error: float | None) -> str:
     if not math.isfinite(error):
         return f"{value:,.6g} ± ∞"
     return f"{value:,.{digits(error)}f} ± {error:,.{digits(error)}f}"
+
+
+def scalar(value: Any) -> Any:
+    """A cell as JSON knows it: decimals are numbers, an unbounded error bar is null, dates are text."""
+    if isinstance(value, Decimal):
+        value = float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 def digits(error: float | None) -> int:

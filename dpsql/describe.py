@@ -111,6 +111,9 @@ class TableFacts:
     columns: tuple[ColumnFacts, ...]
     key: tuple[str, ...] = ()
     max_rows_contributed: int | None = None
+    references: tuple[tuple[str, ...], str, tuple[str, ...]] | None = (
+        None  # columns, and the table and columns they lead to
+    )
 
     def __str__(self) -> str:
         whose = {"persons": f"person: {self.person}"}.get(self.rows_of, self.rows_of)
@@ -182,7 +185,11 @@ def tables_of(catalog: Catalog, views: Mapping[str, Sequence[tuple[str, str]]]) 
 def table_facts(table: Table) -> TableFacts:
     columns = tuple(column_facts(table, column) for column in table.columns.values())
     rows_of = "public" if table.person is None else "persons"
-    return TableFacts(table.name, table.path, rows_of, whose(table), columns, table.key, table.max_rows_contributed)
+    link = table.person if isinstance(table.person, Reference) else None
+    references = (link.columns, link.table, link.referenced) if link else None
+    return TableFacts(
+        table.name, table.path, rows_of, whose(table), columns, table.key, table.max_rows_contributed, references
+    )
 
 
 def column_facts(table: Table, column: Column) -> ColumnFacts:

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import product
+from typing import Any
 
 import numpy as np
+import sqlglot
 
 from dpsql.accountant import UNIT, Loss, composed, loss_of, roughly, units
-from dpsql.algebra import Aggregate
 from dpsql.answer import BARS
 from dpsql.consistent import DISAGREE, fitting
-from dpsql.estimate import interval, shape
+from dpsql.estimate import interval
 from dpsql.mechanisms import Approximate, Later, Threshold, more_for
 from dpsql.passes.split import describe
-from dpsql.plan import Linear, Plan, Program, PublicKeys, Summand, Unknown
+from dpsql.plan import Plan, Program, PublicKeys, Summand, Unknown
 
 TYPICAL_DELTA = Fraction(1, 10**6)  # for a budget that has none
+SIZES = (1_000, 100_000)  # rows of a group, where the error depends on them
+LINES = 16  # of an explanation, unless all are asked for
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
-    """What would run, which noise, what error to expect, what it would cost and what would be left."""
+    """What would run, which noise, what error to expect, what it would cost and what would be left.
+
+    As text it has at most sixteen lines. `more` has all of them, `sql` what would run, `json()` the same as data.
+    """
 
     plan: Plan | Program
     loss: Loss
     left: Loss
     repeats: int  # how often it still fits
     budget_delta: Fraction
+    price: float = 0.0  # the part of the budget that it takes
+    share: float = 0.0  # the part of the budget that is left before it
+    cheaper: tuple[str, ...] = ()  # what would make it less noisy at the same price
 
     def group(self, persons: int) -> Loss:
         """What a group of several persons who come or go together loses (group privacy)."""
@@ -51,9 +63,24 @@ class Explanation:
     @property
     def errors(self) -> dict[str, float | None]:
         """The half width of the 95 % interval of each aggregate; None where it depends on the answer."""
-        return errors(self.plan) if isinstance(self.plan, Plan) else {}
+        if not isinstance(self.plan, Plan):
+            return {}
+        return {name: low if math.isclose(low, high) else None for name, (low, high) in expected(self.plan).items()}
 
-    def displays(self) -> Iterator[str]:
+    def cost(self) -> list[str]:
+        """The price, and what is left, in parts of the budget and in numbers."""
+        plan = self.plan
+        if not plan.sampled:
+            return ["cost      nothing: no table about persons is read"]
+        delta = f", delta {float(plan.delta):.3g}" if plan.delta else ""
+        asked = f"epsilon {float(plan.epsilon):g}{delta} ({self.loss.currency} {self.loss.amount:.6g})"
+        return [
+            f"cost      {percent(self.price)} of the budget: {asked}",
+            f"left      {percent(self.share)} of the budget, room for {roughly(self.repeats)} more like this",
+        ]
+
+    def groups(self) -> Iterator[str]:
+        """The price for several persons, and of several queries."""
         family = self.group(4)
         yield f"cost      of a family of 4 together: epsilon {family.epsilon:.4g}, delta {family.delta:.3g}"
         if self.together is not None:
@@ -63,48 +90,110 @@ class Explanation:
                 f"at delta {delta:.3g} by advanced composition; the ledger promises the sum"
             )
 
-    def labels(self) -> Iterator[str]:
-        """What the error bars are, where there are any."""
-        if any(errors(part) for part in self.plan.parts):
-            yield f"error     {BARS}"
+    @property
+    def lines(self) -> list[str]:
+        """Everything but the SQL; what matters most comes first."""
+        plan = self.plan
+        found = self.cost()
+        for index, part in enumerate(plan.parts):
+            if isinstance(plan, Program):
+                found.append(f"release   {index}, for {percent(self.part(part))} of the price{after(part)}")
+            found += release(part)
+        if isinstance(plan, Program):
+            found += totals(plan)
+        found += [f"cheaper   {line}" for line in self.cheaper]
+        if any(expected(part) for part in plan.parts):
+            found.append(f"error     {BARS}")
+        return [*found, *(f"note      {note}" for note in plan.notes)]
+
+    def part(self, part: Plan) -> float:
+        return part.charge.amount / self.plan.charge.amount if self.plan.charge.amount else 0.0
+
+    @property
+    def more(self) -> str:
+        """Everything but the SQL, as text."""
+        return "\n".join([*self.lines, *(self.groups() if self.plan.sampled else ())])
+
+    @property
+    def sql(self) -> str:
+        """What would run: the exact queries, and what is computed from what they release; formatted."""
+        plan = self.plan
+        if isinstance(plan, Plan):
+            return "\n".join(queries(plan))
+        parts = [line for index, part in enumerate(plan.parts) for line in (f"-- release {index}", *queries(part))]
+        return "\n".join([*parts, "-- computed from the releases and public tables", formatted(plan.outer)])
+
+    def json(self) -> str:
+        """The same as data."""
+        family = self.group(4) if self.plan.sampled else None
+        return json.dumps(
+            {
+                "loss": vars(self.loss),
+                "part_of_budget": self.price,
+                "part_left": self.share,
+                "repeats": self.repeats,
+                "family_of_4": vars(family) if family else None,
+                "releases": [described(part) for part in self.plan.parts],
+                "cheaper": self.cheaper,
+                "notes": self.plan.notes,
+                "text": self.lines,
+            }
+        )
 
     def __str__(self) -> str:
-        plan = self.plan
-        delta = f", delta {float(plan.delta):.3g}" if plan.delta else ""
-        cost = f"cost      epsilon {float(plan.epsilon):g}{delta}: {self.loss.currency} {self.loss.amount:.6g}; "
-        lines = [f"{cost}the budget has room for {roughly(self.repeats)} more like this", *self.displays()]
-        if isinstance(plan, Plan):
-            return "\n".join([*lines, *release(plan), *self.labels(), *queries(plan)])
-        if not plan.parts:
-            lines.append("release   none: public tables alone are free")
-        for index, part in enumerate(plan.parts):
-            amount = part.charge.amount / UNIT
-            lines.append(f"release   {index}, for {self.loss.currency} {amount:.6g}{after(part)}")
-            lines += release(part)
-        lines += self.labels()
-        for family in plan.families:
-            members = [plan.parts[number] for number, _ in family]
-            fit = fitting(members, [axes for _, axes in family])
-            if fit:
-                lines.append(f"totals    of rows agree in releases {', '.join(str(family[i][0]) for i in fit)}")
-            elif len(family) > 1:
-                lines.append(f"totals    {DISAGREE}")
-        for index, part in enumerate(plan.parts):
-            lines += [f"release {index}", *queries(part)]
-        return "\n".join([*lines, "outer", f"  {plan.outer}"])
+        lines = self.lines
+        if len(lines) <= LINES:
+            return "\n".join(lines)
+        return "\n".join(
+            [*lines[: LINES - 1], f"more      {len(lines) - LINES + 1} more lines: --more, or .more in Python"]
+        )
+
+    __repr__ = __str__
 
 
-def errors(plan: Plan) -> dict[str, float | None]:
-    zeros = {column: np.zeros(1) for column in plan.noise}
-    result: dict[str, float | None] = {}
+def percent(part: float) -> str:
+    """A part of the budget, to two digits that count.
+
+    >>> percent(0.02571), percent(0.981), percent(0), percent(0.00001), percent(0.99999), percent(1)
+    ('2.6 %', '98.1 %', '0 %', 'less than 0.01 %', '99.9 %', '100 %')
+    """
+    if part in (0, 1):
+        return f"{part:.0%}".replace("%", " %")
+    if part < 1e-4:
+        return "less than 0.01 %"
+    digits = max(1, 1 - math.floor(math.log10(part)) - 2)
+    return f"{math.floor(part * 10 ** (digits + 2) + 0.5 * (part < 0.999)) / 10**digits:g} %"
+
+
+def expected(plan: Plan) -> dict[str, tuple[float, float]]:
+    """The half width of the 95 % interval of each aggregate, in groups of typical sizes."""
+    columns = typical(plan)
+    result: dict[str, tuple[float, float]] = {}
     for output in plan.outputs:
-        found = interval(plan, output.expression, zeros, 0.95)
+        found = interval(plan, output.expression, columns, 0.95) if columns else None
         if found is not None:
-            constant = isinstance(shape(plan, output.expression, zeros), Linear)
-            # What it is computed with besides may be released before, and is only a sample here.
-            constant = constant and (isinstance(output.expression, Aggregate) or not plan.waits)
-            result[output.name] = float(found[1][0] - found[0][0]) / 2 if constant else None
+            small, large = ((found[1] - found[0]) / 2).tolist()
+            result[output.name] = (small, large)
     return result
+
+
+def typical(plan: Plan) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
+    """What would be released of groups of typical sizes, were values spread evenly: half of them at a quarter of their range,
+    half at three quarters."""
+    sizes = np.array(SIZES, dtype=np.float64)
+    columns = dict.fromkeys(plan.noise, sizes)
+    for index, summand in enumerate(plan.summands):
+        for name, powers in zip(summand.columns(index), summand.indices, strict=True):
+            spots = product((0.25, 0.75), repeat=len(powers))
+            parts = [
+                math.prod(
+                    math.comb(axis.degree, k) * t**k * (1 - t) ** (axis.degree - k)
+                    for t, k, axis in zip(spot, powers, summand.axes, strict=True)
+                )
+                for spot in spots
+            ]
+            columns[name] = sizes * (sum(parts) / len(parts) * summand.factor(powers) * summand.whole / summand.coarse)
+    return columns
 
 
 def after(plan: Plan) -> str:
@@ -112,6 +201,17 @@ def after(plan: Plan) -> str:
     reads = " ".join(read.query for read in (*plan.waits, *plan.reads))
     found = sorted({int(number) for number in re.findall(r'"release (\d+)"', reads)})
     return f", after {', '.join(map(str, found))}" if found else ""
+
+
+def totals(plan: Program) -> Iterator[str]:
+    """Which of several releases agree with each other."""
+    for family in plan.families:
+        members = [plan.parts[number] for number, _ in family]
+        fit = fitting(members, [axes for _, axes in family])
+        if fit:
+            yield f"totals    of rows agree in releases {', '.join(str(family[i][0]) for i in fit)}"
+        elif len(family) > 1:
+            yield f"totals    {DISAGREE}"
 
 
 def release(plan: Plan) -> Iterator[str]:
@@ -137,35 +237,83 @@ def release(plan: Plan) -> Iterator[str]:
     if plan.why:
         yield f"choice    {plan.why}"
     for summand, mechanism in zip(plan.summands, plan.mechanisms, strict=True):
-        unit, what = described(summand)
+        unit, what = measured(summand)
         unit = "persons" if plan.apart else unit
         yield f"noise     {mechanism.name}, deviation {mechanism.deviation / summand.weight:.4g} {unit} ({what})"
-    for name, error in errors(plan).items():
-        yield f"error     {name}: " + (f"± {error:,.4g}" if error is not None else "depends on the answer")
-    yield from (f"note      {note}" for note in plan.notes)
+    for name, sizes in expected(plan).items():
+        yield f"error     {name}: {at_sizes(sizes)}"
+
+
+def at_sizes(sizes: tuple[float, float]) -> str:
+    """An error, or the errors that go with typical sizes.
+
+    >>> at_sizes((875.4, 875.4)), at_sizes((109.31, 1.0931))
+    ('± 875.4', 'about ± 109.3 for 1,000 rows in a group, ± 1.093 for 100,000')
+    """
+    small, large = map(figure, sizes)
+    return small if small == large else f"about {small} for {SIZES[0]:,} rows in a group, {large} for {SIZES[1]:,}"
+
+
+def figure(error: float) -> str:
+    """An error bar to four digits.
+
+    >>> figure(309346.2), figure(0.012345), figure(math.inf)
+    ('± 309,300', '± 0.01235', 'anything')
+    """
+    if not math.isfinite(error):
+        return "anything"
+    return f"± {float(f'{error:.4g}'):,.0f}" if error >= 1000 else f"± {error:.4g}"
+
+
+def described(plan: Plan) -> dict[str, Any]:
+    """One release as data."""
+    return {
+        "groups": plan.keys.count if isinstance(plan.keys, PublicKeys) else None,
+        "shown_from_persons": plan.threshold.least if plan.threshold else None,
+        "max_rows": plan.max_rows,
+        "chosen_first": [named(unknown) for unknown in plan.unknowns] if plan.then is not None else [],
+        "noise": [
+            {"name": mechanism.name, "deviation": mechanism.deviation / summand.weight, "of": measured(summand)}
+            for summand, mechanism in zip(plan.summands, plan.mechanisms, strict=True)
+        ],
+        "errors": {
+            name: {str(rows): error if math.isfinite(error) else None for rows, error in zip(SIZES, sizes, strict=True)}
+            for name, sizes in expected(plan).items()
+        },
+    }
+
+
+def formatted(sql: str) -> str:
+    """Generated SQL, for people to read."""
+    return sqlglot.transpile(sql, read="duckdb", write="duckdb", pretty=True)[0]
 
 
 def queries(plan: Plan) -> Iterator[str]:
-    first = ["first", f"  {plan.climb}"] if plan.then is not None else []
-    limits, runs = plan.limits, list[str]()
+    """The SQL of a release, with what each query is for as a comment above it."""
+    limits = plan.limits
+    inner = "the exact query, whose integers get noise"
+    runs: list[tuple[str, str]] = [("limits are chosen from this first", plan.climb)] if plan.then is not None else []
     if limits is not None:
-        parts = (
-            (limits.sums, "added up by the engine, as there is nothing to limit; the same as"),
-            *((sql, "says whose the rows are of") for sql in limits.owners),
-            (limits.persons, "says how many rows each person has"),
-            (limits.rows, "limited and added up natively, as by"),
-        )
-        runs = [line for sql, how in parts if sql for line in (f"  {sql}", how)]
-    yield from (*first, "inner", *runs, f"  {plan.inner}", "outer", f"  {plan.outer}")
+        runs += [("whose the rows are", sql) for sql in limits.owners]
+        runs += [
+            ("how many rows each person has", limits.persons),
+            ("rows, which are limited and added up natively", limits.rows),
+            ("added up by the engine, as there is nothing to limit", limits.sums),
+        ]
+        inner = "in SQL alone, what gives the same integers"
+    runs += [(inner, plan.inner), ("computed from the release", plan.outer)]
+    for what, sql in runs:
+        if sql:
+            yield f"-- {what}\n{formatted(sql)};"
 
 
-def described(summand: Summand) -> tuple[str, str]:
+def measured(summand: Summand) -> tuple[str, str]:
     """The unit of a block, and what it measures."""
-    measured = [axis for axis in summand.axes if axis.degree]
-    ends = " and ".join(f"{float(axis.low):g} .. {float(axis.high):g}" for axis in measured)
+    axes = [axis for axis in summand.axes if axis.degree]
+    ends = " and ".join(f"{float(axis.low):g} .. {float(axis.high):g}" for axis in axes)
     word = {1: "count", 2: "pair"}.get(len(summand.indices), "moments")
     unit = {"rows": "rows", "values": "distinct values", "persons": "persons"}[summand.kind]
-    return unit, f"{word}, clipped to {ends}" if measured else word
+    return unit, f"{word}, clipped to {ends}" if axes else word
 
 
 def named(unknown: Unknown) -> str:

@@ -6,7 +6,7 @@ import itertools
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -16,6 +16,7 @@ import duckdb
 
 from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
+from dpsql.bars import Shown
 from dpsql.catalog import DOUBLE, MOST_DAYS, Type, quoted
 from dpsql.consistent import DISAGREE, agreed, fitting
 from dpsql.errors import Refused, Unfinished, of_engine
@@ -355,6 +356,17 @@ class Tables:
     def answer(self, names: tuple[str, ...]) -> duckdb.DuckDBPyRelation:
         columns = ", ".join(f'"c{i}" AS {quoted(name)}' for i, name in enumerate(names))
         return self._scratch.connection.cursor().sql(f"SELECT {columns} FROM {self.kept}")
+
+    def beside(
+        self, shown: Sequence[Shown], ends: Mapping[tuple[int, str], list[float | None]]
+    ) -> duckdb.DuckDBPyRelation:
+        """The answer with the ends of error bars as columns."""
+        cursor, order = self._scratch.connection.cursor(), list(ends)
+        listed = ", ".join(f'unnest(CAST(? AS DOUBLE[])) AS "e{i}"' for i in range(len(order)))
+        cursor.execute(f'CREATE TEMP TABLE "ends" AS SELECT {listed}', [ends[key] for key in order])
+        cells = (f'"e{order.index((one.column, one.end))}"' if one.end else f'"c{one.column}"' for one in shown)
+        columns = ", ".join(f"{cell} AS {quoted(one.name)}" for cell, one in zip(cells, shown, strict=True))
+        return cursor.sql(f'SELECT {columns} FROM {self.kept} POSITIONAL JOIN "ends"')
 
     def rows(self) -> NDArray[np.int64]:
         with self._scratch.connection.cursor() as cursor:

@@ -21,14 +21,16 @@ from typing import Any, Literal
 
 from dpsql import compile as compiler
 from dpsql import describe
-from dpsql.accountant import Loss, in_words, roughly
+from dpsql.accountant import Charge, Loss, in_words, roughly
+from dpsql.advice import advice
 from dpsql.answer import Answer
 from dpsql.backends import DuckDB
 from dpsql.backends.duckdb import Shadow, Snapshot, file_of, finishes, second_opinion
+from dpsql.bars import Ends, cut, layout, misplaced
 from dpsql.catalog import Catalog, Interval, Policy, Reference, Schema, build, encodable, fold, read_policy
 from dpsql.describe import Tables, tables_of, view_columns
 from dpsql.errors import Failed, Interrupted, Refused, Unfinished
-from dpsql.explain import Explanation
+from dpsql.explain import Explanation, percent
 from dpsql.finish import Public, Scratch
 from dpsql.history import Run, runs_of
 from dpsql.interrupt import interruptible
@@ -41,7 +43,7 @@ from dpsql.prepare import arrange, prepared
 from dpsql.progress import Progress, watched
 from dpsql.rehearse import NOTE, fill
 from dpsql.release import Noisy, choose, release
-from dpsql.sources import SUFFIXES, gather
+from dpsql.sources import SUFFIXES, files_of, gather
 from dpsql.verify import once
 
 # The parser warns on standard error about text that it half understands; it is refused all the same.
@@ -54,7 +56,7 @@ REMEMBERED = 1_000  # queries that the engines have confirmed already
 INTERRUPTED = "Query interrupted"  # what DuckDB makes of Ctrl-C while the main thread is in it: a RuntimeError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Budget:
     """What has been spent, what is left and what there was; `analyst` is the same for the analyst's allocation."""
 
@@ -63,20 +65,23 @@ class Budget:
     total: Loss
     analyst: Budget | None = None
     room: int | None = None  # for queries like the last one; None before the first
+    part: float = 0.0  # of the budget that is spent
 
     def __str__(self) -> str:
-        lines = [
+        more = f"; room for {roughly(self.room)} more like the last query" if self.room is not None else ""
+        lines = [f"{percent(1 - self.part)} of the budget is left{more}"]
+        lines += [
             f"{name:<6} epsilon {loss.epsilon:.4g}, delta {loss.delta:.3g} ({loss.currency} {loss.amount:.6g})"
             for name, loss in (("spent", self.spent), ("left", self.left), ("total", self.total))
         ]
-        if self.room is not None:
-            lines.append(f"room   {roughly(self.room)} more queries like the last one")
         own = (
             []
             if self.analyst is None
             else ["your allocation:", *(f"  {line}" for line in str(self.analyst).splitlines())]
         )
         return "\n".join([*lines, *own])
+
+    __repr__ = __str__
 
 
 def connect(
@@ -89,7 +94,7 @@ def connect(
     """Open a database for private questions.
 
     `database` is the path of a DuckDB file or an open duckdb connection; or the path of a Parquet or CSV file, which is
-    one table with the file's name; or several of these and of frames, under the names of the policy's tables:
+    one table with the file's name; or of a directory of such files; or several of these and of frames, under the names of the policy's tables:
     `{"visits": "visits/*.parquet", "people": df}`. Files and frames are read into memory, once. `policy` is a TOML file
     or a dict; `ledger` a path or ":memory:", by default a file beside the database. Whoever can choose the ledger can
     choose a fresh budget: this call is the data owner's.
@@ -153,6 +158,12 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
                 f"Pass a dict: {{'visits': {str(database)!r}}}.",
             )
         backend = DuckDB(gather({Path(database).stem: database}, declared), ours=True, loaded=True)
+    elif (
+        isinstance(database, str | Path) and Path(database).is_dir()
+    ):  # its other files are none of the policy's tables
+        wanted = {fold(name) for name in declared.tables}
+        files = {path.stem: path for path in files_of(Path(database)) if fold(path.stem) in wanted}
+        backend = DuckDB(gather(files, declared), ours=True, loaded=True)
     elif isinstance(database, str | Path):
         backend = prepared(Path(database), declared) or DuckDB(database)
     elif hasattr(database, "cursor"):
@@ -237,12 +248,15 @@ class Session:
         if (known := self._catalogue(query, parameters)) is not None:
             return known
         self._may("ask")
+        asked, (query, ends) = query, cut(query)
         seconds = self._seconds(timeout)
         # What was asked before under this id is about the time of then.
         now = self._asked_at(query_id) if query_id is not None else self._now()
         plan = self._plan(query, epsilon, delta, parameters, weights, limits, now)
+        barred(plan, ends, asked)
         mark = fingerprint(plan, query_id) if query_id is not None else ""
-        if query_id is not None and (before := self._answered(plan, query, query_id, mark)) is not None:
+        if query_id is not None and (before := self._answered(plan, asked, query_id, mark)) is not None:
+            before.place(ends)
             return before
         with self._backend.snapshot() as snapshot:
             if snapshot.texts(self._schemas) != self._texts:
@@ -256,7 +270,7 @@ class Session:
             interrupted = False
             try:
                 # What releases nothing about anyone has nothing to be charged for.
-                run = self._ledger.reserve(plan, query, self._analyst, query_id) if plan.sampled else None
+                run = self._ledger.reserve(plan, asked, self._analyst, query_id) if plan.sampled else None
                 answer = self._answer(plan, snapshot, run, mark, now, time.monotonic() + seconds)
                 if answer is None and run is not None:
                     self._ledger.fail(run)
@@ -269,6 +283,7 @@ class Session:
                 raise Failed
             if isinstance(answer, Unfinished):
                 raise answer
+        answer.place(ends)
         return answer
 
     def _answer(
@@ -427,7 +442,9 @@ class Session:
             return self._told(command, query, parameters, epsilon, delta, weights, limits)
         if (known := self._catalogue(query, parameters)) is not None:
             return known
+        asked, (query, ends) = query, cut(query)
         plan = self._plan(query, epsilon, delta, parameters, weights, limits)
+        barred(plan, ends, asked)
         if self._stage is None:
             twin = self._shadow.twin()
             fill(twin, self._catalog)
@@ -443,6 +460,7 @@ class Session:
                 answers.append(scratch.finish(*released[:2], self._free()))
                 scratch.agree(plan, answers)
             answer = self._whole(scratch, plan, answers, tables, self._free())
+        answer.place(ends)
         answer.notes = (NOTE, *answer.notes)
         return answer
 
@@ -553,10 +571,26 @@ class Session:
             raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
         text = re.sub(r"^\s*EXPLAIN\s+PRIVACY\s+", "", query, flags=re.IGNORECASE)
         limits = (max_rows_contributed, max_groups_contributed)
+        text, ends = cut(text)
         plan = self._plan(text, epsilon, delta, parameters, weights, limits)
+        barred(plan, ends, query)
         budget = self._catalog.policy.budget
-        room = min(self._ledger.balance(who).room(plan.charge) for who in (None, self._analyst))
-        return Explanation(plan, self._loss(plan), self.budget.left, room, budget.delta)
+        balances = [self._ledger.balance(who) for who in (None, self._analyst)]
+        tightest = min(balances, key=lambda balance: balance.room(plan.charge))
+
+        def other(query: str, max_rows: int | None = None) -> Plan | Program:
+            return self._plan(query, epsilon, delta, parameters, weights, (max_rows or limits[0], limits[1]))
+
+        return Explanation(
+            plan,
+            self._loss(plan),
+            self.budget.left,
+            tightest.room(plan.charge),
+            budget.delta,
+            part(tightest, plan.charge),
+            1 - part(tightest, tightest.spent),
+            tuple(advice(text, plan, other)),
+        )
 
     @property
     def budget(self) -> Budget:
@@ -568,7 +602,8 @@ class Session:
     def _describe(self, balance: Balance, analyst: Budget | None = None) -> Budget:
         delta, last = self._catalog.policy.budget.delta, self._ledger.last_charge()
         spent, left, total = (in_words(charge, delta) for charge in (balance.spent, balance.left, balance.total))
-        return Budget(spent, left, total, analyst, balance.room(last) if last else None)
+        room = balance.room(last) if last else None
+        return Budget(spent, left, total, analyst, room, part(balance, balance.spent))
 
     def _plan(
         self,
@@ -648,6 +683,23 @@ def noisy(
     finally:
         tick("")
     return None if found is None else (plan, found, rungs)
+
+
+def barred(plan: Plan | Program, ends: Sequence[Ends], query: str) -> None:
+    """Refuse error bars of what has none, before anything is charged."""
+    if not ends:
+        return
+    if isinstance(plan, Program):
+        hint = "Ask for the releases one by one, or leave DP_INTERVAL out."
+        what = "the error bars of what is computed from several releases are not known"
+        raise misplaced(query, what, hint, ends[0].position)
+    layout(tuple(output.name for output in plan.outputs), ends, query)
+
+
+def part(balance: Balance, charge: Charge) -> float:
+    """Which part of the budget a charge is: of its amount or of its delta, whichever is more."""
+    parts = ((charge.amount, balance.total.amount), (charge.delta, balance.total.delta))
+    return max((min(cost / whole, 1.0) for cost, whole in parts if whole), default=0.0)
 
 
 def here() -> datetime.datetime:

@@ -36,6 +36,16 @@ CONFIG: dict[str, str | bool | int | float | list[str]] = {
 SUPPORTED = "Pass the path of Parquet or CSV files (.parquet, .csv, .tsv; *, ? and ** stand for several), or a DataFrame of pandas or polars, or a Table of pyarrow."
 
 
+def files_of(database: Path) -> list[Path]:
+    """The files of a directory that are tables, each with the file's name; of any other path itself."""
+    if not database.is_dir():
+        return [database]
+    files = sorted(path for path in database.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
+    if not files:
+        raise Refused("source_missing", f"there is no Parquet or CSV file in {str(database)!r}", SUPPORTED)
+    return files
+
+
 def gather(sources: Mapping[str, Any], policy: Policy) -> duckdb.DuckDBPyConnection:
     """All sources as tables of a new instance, which has no way to files or network afterwards."""
     declared = {fold(name): table for name, table in policy.tables.items()}

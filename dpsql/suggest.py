@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from dpsql.catalog import Described, Reference, Type, fold
 
@@ -18,7 +19,21 @@ COLUMN = re.compile(rf"(.*_)?({PERSON})(_?(id|key|sk|no|nr|num|number|uuid))?", 
 WIDTH = 44
 
 
-def suggest(dataset: str, tables: Sequence[Described]) -> str:
+@dataclass(frozen=True)
+class Decided:
+    """What the owner has said already; tables and columns by folded name, ranges and values as TOML."""
+
+    persons: Mapping[str, str | Reference] = field(default_factory=dict)
+    public: frozenset[str] = frozenset()
+    left_out: frozenset[str] = frozenset()
+    columns: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    epsilon: str = ""
+    delta: str = ""
+    query_epsilon: str = ""
+    max_rows: str = ""
+
+
+def suggest(dataset: str, tables: Sequence[Described], decided: Decided = Decided()) -> str:  # noqa: B008 - it is frozen
     """A policy in TOML that can be read as it stands; what is not known is commented out and marked DECIDE.
 
     Needs:   names and types of tables and columns, their keys and references
@@ -38,19 +53,28 @@ def suggest(dataset: str, tables: Sequence[Described]) -> str:
         note('# version = "1"', "DECIDE a name for this state of the data, and another when they change"),
         "",
         "[budget]",
-        note("epsilon = 1.0", "DECIDE what all answers together may reveal about one person"),
-        note("delta = 1e-6", "DECIDE: less than one divided by the number of persons"),
+        note(
+            f"epsilon = {decided.epsilon or '1.0'}",
+            "DECIDE " * (not decided.epsilon) + "what all answers together may reveal about one person",
+        ),
+        note(
+            f"delta = {decided.delta or '1e-6'}",
+            "DECIDE: " * (not decided.delta) + "less than one divided by the number of persons",
+        ),
         'accounting = "gdp"',
         "",
         "[defaults]",
-        note("epsilon = 0.1", "of one query that names none"),
-        note("max_epsilon = 0.5", "DECIDE the most that one query may spend"),
-        note("max_rows_contributed = 8", "DECIDE: rows of one person beyond these count for less"),
+        note(f"epsilon = {decided.query_epsilon or '0.1'}", "of one query that names none"),
     ]
+    if not decided.query_epsilon:
+        lines.append(note("max_epsilon = 0.5", "DECIDE the most that one query may spend"))
+    rows = f"max_rows_contributed = {decided.max_rows or 8}"
+    lines.append(note(rows, "DECIDE: " * (not decided.max_rows) + "rows of one person beyond these count for less"))
     by_name = {fold(table.name): table for table in tables}
-    persons = owners(by_name)
+    persons = {**owners(by_name), **decided.persons}
     for table in tables:
-        lines += ["", *block(table, persons.get(fold(table.name)))]
+        if (name := fold(table.name)) not in decided.left_out:
+            lines += ["", *block(table, persons.get(name), decided)]
     return "\n".join(lines) + "\n"
 
 
@@ -88,11 +112,15 @@ def follow(tables: Mapping[str, Described], found: dict[str, str | Reference]) -
                 found[name] = link
 
 
-def block(table: Described, person: str | Reference | None) -> Iterator[str]:
-    head = f"tables.{word(table.name)}"
+def block(table: Described, person: str | Reference | None, decided: Decided) -> Iterator[str]:
+    head, name = f"tables.{word(table.name)}", fold(table.name)
+    sure = name in decided.persons
     key = [f"key = [{', '.join(map(quote, table.key))}]"] if table.key else []
     off, known = "", {fold(column) for column in table.key}
     match person:
+        case _ if name in decided.public:
+            yield f"[{head}]"
+            yield note("public = true", "it tells nothing about any person")
         case None:
             off = "# "
             yield note(f"# [{head}]", "DECIDE: nothing says whose its rows are, so it is left out. Either")
@@ -101,7 +129,12 @@ def block(table: Described, person: str | Reference | None) -> Iterator[str]:
         case str(column):
             known.add(fold(column))
             yield f"[{head}]"
-            yield note(f"person = {quote(column)}", "DECIDE: does each value stand for one person, in all tables?")
+            yield note(
+                f"person = {quote(column)}",
+                "each value stands for one person"
+                if sure
+                else "DECIDE: does each value stand for one person, in all tables?",
+            )
             if table.key == (column,):
                 yield note("max_rows_contributed = 1", "since each person has one row")
         case Reference(columns, target, referenced):
@@ -116,9 +149,11 @@ def block(table: Described, person: str | Reference | None) -> Iterator[str]:
     yield from (off + line for line in key)
     yield f"{off}[{head}.columns]"
     for name, type_ in table.columns:
-        if table.untyped:
+        if line := decided.columns.get((fold(table.name), fold(name))):
+            yield f"{word(name)} = {{ {line} }}"
+        elif table.untyped:
             yield note(f'# {word(name)} = {{ type = "INTEGER" }}', "DECIDE its type, or it is text; then between or in")
-        elif fold(name) not in known:
+        elif fold(name) not in known and fold(table.name) not in decided.public:
             yield column_line(name, Type(type_))
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,7 +15,7 @@ import dpsql
 from dpsql.errors import BudgetExhausted, Error, Failed, Interrupted, Refused
 
 if TYPE_CHECKING:
-    from dpsql.catalog import Policy
+    from dpsql.catalog import Described, Policy
     from dpsql.verify import Finding
 
 EXIT: dict[type[Error], int] = {Refused: 3, BudgetExhausted: 4, Failed: 5}
@@ -88,7 +86,7 @@ def loading(db: str) -> None:
     """Say that a file is about to be read into memory, to whoever watches."""
     from dpsql.sources import SUFFIXES  # it loads the engine, which --help does not need
 
-    if Path(db).suffix.lower() in SUFFIXES and sys.stderr.isatty():
+    if (Path(db).suffix.lower() in SUFFIXES or Path(db).is_dir()) and sys.stderr.isatty():
         click.echo(f"reading {db} into memory ...", err=True)
 
 
@@ -127,15 +125,6 @@ def policy_of(db: str | Path, policy: str | None) -> str | Path:
     return policy if policy is not None else Path(db).with_suffix(".policy.toml")
 
 
-def scalar(cell: Any) -> Any:
-    """A cell as JSON knows it: decimals are numbers, an unbounded error bar is null, dates are text."""
-    if isinstance(cell, Decimal):
-        cell = float(cell)
-    if isinstance(cell, float) and not math.isfinite(cell):
-        return None
-    return cell if cell is None or isinstance(cell, bool | int | float | str) else str(cell)
-
-
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(dpsql.__version__, prog_name="dpsql")
 def cli() -> None:
@@ -163,20 +152,27 @@ def cli() -> None:
     type=click.Path(path_type=Path),
     default=Path("dpsql-demo"),
     show_default=True,
-    help="Where the sample shop is kept.",
+    help="Where the sample data are kept.",
 )
-def demo(directory: Path) -> None:
+@click.option("--files", is_flag=True, help="Only make the sample data: the shop, and the files of the tutorial.")
+def demo(directory: Path, files: bool) -> None:
     """Make a sample shop and answer questions about it.
 
     \b
-    Example:
+    Examples:
       dpsql demo --dir /tmp/shop
+      dpsql demo --files --dir .
     """
     from rich.console import Console
 
     from dpsql.frontends.demo import demo as run
+    from dpsql.frontends.demo import sample
 
-    run(directory, Console())
+    if files:
+        for path in sample(directory):
+            click.echo(path)
+    else:
+        run(directory, Console())
 
 
 @cli.command()
@@ -249,13 +245,7 @@ def sql(
         )
     match forms:
         case ["json"]:
-            loss = vars(answer.loss)
-            cells, errors = ([[scalar(c) for c in row] for row in table] for table in (answer, answer.errors))
-            click.echo(
-                json.dumps(
-                    {"columns": answer.columns, "rows": cells, "errors": errors, "loss": loss, "notes": answer.notes}
-                )
-            )
+            click.echo(answer.json())
         case ["csv"]:
             import csv
 
@@ -276,6 +266,9 @@ def sql(
 @database
 @click.argument("query")
 @privacy
+@click.option("--more", is_flag=True, help="All lines, not the sixteen that matter most.")
+@click.option("--sql", "as_sql", is_flag=True, help="The generated SQL.")
+@click.option("--json", "as_json", is_flag=True, help="An object with price, errors, noise, limits and notes.")
 def explain(
     db: str,
     policy: str | None,
@@ -287,13 +280,19 @@ def explain(
     weights: list[float] | None,
     max_rows: int | None,
     max_groups: int | None,
+    more: bool,
+    as_sql: bool,
+    as_json: bool,
 ) -> None:
     """Say what a QUERY would cost and how exact it would be. Free.
 
     \b
-    Example:
+    Examples:
       dpsql explain shop.duckdb "SELECT avg(amount) FROM orders" --epsilon 0.1
+      dpsql explain shop.duckdb "SELECT avg(amount) FROM orders" --sql
     """
+    if more + as_sql + as_json > 1:
+        raise click.UsageError("--more, --sql and --json exclude each other")
     explained = session(db, policy, ledger, analyst).explain(
         query,
         epsilon=epsilon,
@@ -302,7 +301,7 @@ def explain(
         max_rows_contributed=max_rows,
         max_groups_contributed=max_groups,
     )
-    click.echo(str(explained))
+    click.echo(explained.json() if as_json else explained.sql if as_sql else explained.more if more else str(explained))
 
 
 @cli.command()
@@ -372,6 +371,7 @@ def show(file: str, persons: int, as_json: bool) -> None:
     from rich.table import Column, Table
     from rich.text import Text
 
+    from dpsql.answer import scalar
     from dpsql.history import recorded
 
     found = recorded(file)
@@ -543,6 +543,28 @@ def check(file: str) -> None:
     )
 
 
+def described(paths: list[Path]) -> tuple[Described, ...]:
+    """The tables of a DuckDB file, or of Parquet and CSV files, without a policy."""
+    from dpsql.backends import DuckDB
+    from dpsql.catalog import Described
+    from dpsql.sources import DELIMITERS, SUFFIXES, describe
+
+    if all(path.suffix.lower() in SUFFIXES for path in paths):
+        stems = [path.stem.lower() for path in paths]
+        if twice := [path for number, path in enumerate(paths) if path.stem.lower() in stems[:number]]:
+            hint = "Each table has its file's name: rename one of them."
+            raise Refused("source_twice", f"two files would be the table {twice[0].stem!r}", hint)
+        return tuple(
+            Described(path.stem, describe(path.stem, path), untyped=path.suffix.lower() in DELIMITERS) for path in paths
+        )
+    if len(paths) > 1:
+        raise click.UsageError(
+            "a DuckDB file has all its tables already: give it alone, or several Parquet and CSV files"
+        )
+    with DuckDB(paths[0]).snapshot() as snapshot:
+        return snapshot.everything()
+
+
 @policy_commands.command()
 @click.argument("files", type=click.Path(), nargs=-1, required=True)
 def suggest(files: tuple[str, ...]) -> None:
@@ -556,30 +578,11 @@ def suggest(files: tuple[str, ...]) -> None:
       dpsql policy suggest shop.duckdb
       dpsql policy suggest visits.parquet people.csv
     """
-    from dpsql.backends import DuckDB
-    from dpsql.catalog import Described
-    from dpsql.sources import DELIMITERS, SUFFIXES, describe
+    from dpsql.sources import files_of
     from dpsql.suggest import suggest as write
 
-    paths = [Path(file) for file in files]
-    tables: tuple[Described, ...]
-    if all(path.suffix.lower() in SUFFIXES for path in paths):
-        twice = [
-            path for number, path in enumerate(paths) if path.stem.lower() in (p.stem.lower() for p in paths[:number])
-        ]
-        if twice:
-            hint = "Each table has its file's name: rename one of them."
-            raise Refused("source_twice", f"two files would be the table {twice[0].stem!r}", hint)
-        tables = tuple(
-            Described(path.stem, describe(path.stem, path), untyped=path.suffix.lower() in DELIMITERS) for path in paths
-        )
-    elif len(paths) == 1:
-        with DuckDB(paths[0]).snapshot() as snapshot:
-            tables = snapshot.everything()
-    else:
-        raise click.UsageError(
-            "a DuckDB file has all its tables already: give it alone, or several Parquet and CSV files"
-        )
+    paths = [path for file in files for path in files_of(Path(file))]
+    tables = described(paths)
     click.echo(write(", ".join(path.name for path in paths), tables), nl=False)
 
 
@@ -624,6 +627,49 @@ def verify(ctx: click.Context, db: str, policy: str | None, ledger: str | None, 
         record(ledger or Path(db).with_suffix(".ledger"), Path(db).name, declared, findings, analyst or ""), err=True
     )
     if any(finding.grave and not finding.holds for finding in findings):
+        ctx.exit(EXIT[Refused])
+
+
+@cli.command()
+@click.argument("db", type=click.Path(path_type=Path))
+@click.option(
+    "--person", multiple=True, metavar="T.C", help="Whose rows: orders.customer, or orders.customer=customer.id."
+)
+@click.option("--public", multiple=True, metavar="TABLE", help="A table that tells nothing about people.")
+@click.option("--between", multiple=True, metavar="T.C=LOW,HIGH", help="The range of a column: orders.amount=0,500.")
+@click.option("--values", multiple=True, metavar="T.C=A,B", help="The values to group by: orders.status=open,sent.")
+@click.option("--type", "types", multiple=True, metavar="T.C=TYPE", help="The type of a column of a CSV file.")
+@click.option("--epsilon", default="", help="What all answers together may reveal. [default: 1.0]")
+@click.option("--delta", default="", help="Less than one divided by the number of persons. [default: 1e-6]")
+@click.option("--query-epsilon", default="", help="Of one query that names none. [default: 0.1]")
+@click.option("--max-rows", default="", help="Rows of one person beyond these count for less. [default: 8]")
+@click.option("--out", type=click.Path(path_type=Path), help="The policy. [default: DB with the ending .policy.toml]")
+@click.option("--force", is_flag=True, help="Replace a policy that is there.")
+@click.option("--yes", is_flag=True, help="Ask nothing: take the flags, and what names and keys suggest.")
+@click.pass_context
+def init(ctx: click.Context, /, db: Path, out: Path | None, force: bool, yes: bool, **flags: Any) -> None:
+    """Make a policy for DB in a few questions, check and verify it, and say what could be asked.
+
+    DB is a DuckDB file, a Parquet or CSV file, or a directory of such files: each is a table with the file's name.
+    Without a terminal, or with --yes, nothing is asked.
+
+    \b
+    Examples:
+      dpsql init shop.duckdb
+      dpsql init rides.parquet --yes --person rides.rider --between rides.price=0,100 --max-rows 20
+      dpsql init shop.duckdb --yes --public region --values orders.status=open,sent
+    """
+    from dpsql.frontends.init import Flags, asked, decided, interactive, run
+    from dpsql.sources import files_of
+
+    policy_of(db, None)
+    out = out or db.with_suffix(".policy.toml")
+    if out.exists() and not force:
+        raise Refused("policy_exists", f"there is a policy {str(out)!r} already", "Use --force, or --out FILE.")
+    tables = described(files_of(db))
+    said = Flags(**flags)
+    ask = interactive() and not yes
+    if not run(db, tables, asked(said, tables) if ask else decided(said, tables), out, force):
         ctx.exit(EXIT[Refused])
 
 

@@ -91,6 +91,12 @@ QUESTIONS = (
 )
 EXPLAINED = "SELECT avg(amount) AS average, sum(amount) AS turnover FROM orders WHERE ordered >= '2024-12-01'"
 REFUSED = "SELECT customer, amount FROM orders ORDER BY amount DESC LIMIT 10"
+NEXT = """\
+dpsql shell {0}             ask by yourself; .help lists what there is
+dpsql explain {0} "SELECT avg(age) FROM customer"
+dpsql sql {0} "SELECT segment, count(*) FROM customer GROUP BY segment"
+dpsql init YOUR.parquet                          the same for your own data
+(`dpsql` is at .venv/bin/dpsql if you came by `make demo`.)"""
 TWICE = "SELECT count(*) AS customers FROM customer"
 
 
@@ -110,6 +116,33 @@ def make(directory: Path, step: Callable[[float], None] = lambda _: None) -> Pat
                 step((number + 1) / len(statements))
         draft.rename(database)
     return database
+
+
+# Most riders have a few rides, and some have thousands: what a real file of rides looks like.
+RIDES = """
+CREATE MACRO u(i, salt) AS (hash(i, salt) % 1000003) / 1000003.0;
+CREATE TABLE riders AS SELECT i AS rider, 1950 + floor(55 * u(i, 11))::INT AS born,
+    ['basic', 'basic', 'plus', 'pro'][1 + floor(4 * u(i, 12))::INT] AS plan FROM range(50_000) t(i);
+CREATE TABLE rides AS WITH many AS (
+    SELECT i AS rider, least(5_000, floor(2.1 / (1 - u(i, 13)) ^ 0.7))::INT AS rides FROM range(50_000) t(i)),
+  each AS (SELECT rider, unnest(range(rides)) AS n FROM many)
+  SELECT rider, ['Bern', 'Oslo', 'Rome', 'Lima'][1 + floor(4 * u(hash(rider, n), 14) ^ 1.5)::INT] AS city,
+    TIMESTAMP '2024-01-01' + INTERVAL 1 MINUTE * floor(525_600 * u(hash(rider, n), 15))::INT AS started,
+    round(3 - 12 * ln(1 - u(hash(rider, n), 16)), 1)::DECIMAL(6, 1) AS minutes,
+    round(1.5 - 3 * ln(1 - u(hash(rider, n), 17)), 2)::DECIMAL(6, 2) AS price FROM each ORDER BY hash(rider, n);
+DROP MACRO u;
+"""
+
+
+def sample(directory: Path) -> list[Path]:
+    """The shop, a Parquet file of some 300,000 rides and a CSV file of 50,000 riders."""
+    made = [make(directory), directory / "shop.policy.toml", directory / "rides.parquet", directory / "riders.csv"]
+    with duckdb.connect(":memory:") as connection:
+        for statement in RIDES.split(";\n"):
+            connection.execute(statement)
+        connection.execute(f"COPY rides TO '{made[2]}' (FORMAT parquet)")
+        connection.execute(f"COPY riders TO '{made[3]}' (FORMAT csv, HEADER)")
+    return made
 
 
 def beside(answer: Answer, rows: list[Row]) -> Table:
@@ -154,7 +187,7 @@ def demo(directory: Path, console: Console) -> None:
                 console.print(beside(answer, exact.execute(query).fetchall()))
             say(f"[dim]cost: epsilon {answer.loss.epsilon:g}; {escape(bar(db))}[/]\n")
         say(f"[bold]What would this cost, and how exact would it be?[/]\n[dim]{EXPLAINED}[/]")
-        say(escape(str(db.explain(EXPLAINED)).split("\ninner")[0]) + "\n")
+        say(escape(str(db.explain(EXPLAINED))) + "\n")
         say(f"[bold]Who ordered the most expensive things?[/]\n[dim]{REFUSED}[/]")
         try:
             db.sql(REFUSED)
@@ -173,3 +206,4 @@ def demo(directory: Path, console: Console) -> None:
         except BudgetExhausted as end:
             say(f"after {asked} more queries at epsilon 1: [red]budget exhausted[/] {end}\n")
         say(f"[bold]The budget[/]\n{db.budget}\n{escape(bar(db))}")
+    say(f"\n[bold]What to type next[/]\n{NEXT.format(database)}")
