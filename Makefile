@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 export CARGO_TERM_QUIET ?= true
 
-.PHONY: demo test lint long clean
+.PHONY: demo test lint long clients clean
 
 demo: $(VENV)/.built
 	$(BIN)/dpsql demo
@@ -26,6 +26,14 @@ lint: $(VENV)/.built
 # Statistical and soak tests that take longer than a coffee.
 long: $(VENV)/.built
 	$(BIN)/pytest -n 2 --dist worksteal -m long
+
+# Other people's clients and suites: JupySQL, marimo, SQLAlchemy's own suite, and the dialect under SQLAlchemy 1.4.
+clients: $(VENV)/.built
+	$(BIN)/python -m pip install --quiet --group clients
+	$(BIN)/pytest tests/clients/test_notebooks.py
+	$(BIN)/python -m pip install --quiet --upgrade --target $(VENV)/sqlalchemy14 'sqlalchemy<2'
+	PYTHONPATH=$(VENV)/sqlalchemy14 $(BIN)/pytest tests/test_sqlalchemy.py
+	cd tests/clients/dialect && ../../../$(BIN)/pytest --dburi dpsqlsuite:// test_suite.py
 
 $(VENV)/.tools: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("dpsql needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'

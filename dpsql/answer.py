@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 Ends = tuple[float, float]  # of an error bar
 BARS = "± is the noise at 95 %; clipping is not in it"
+PLAIN = re.compile(r"U?(?:TINY|SMALL)INT|U?INTEGER|BIGINT|BOOLEAN|FLOAT|DOUBLE|(?:STRUCT|MAP)\(.*|.*\]", re.DOTALL)
 SHOWN = 40  # rows, unless told otherwise
 
 
@@ -241,6 +243,13 @@ class Answer:
             for row, bars in zip(self._all(), self.errors, strict=True)
         ]
 
+    def texts(self, json: bool = False) -> list[Row]:
+        """The rows as the engine writes them, as text or each cell as JSON; None for NULL."""
+        told = self._relation()
+        cells = (written(f"#{i}", str(type_), json) for i, type_ in enumerate(told.types, 1))
+        found: list[Row] = told.project(", ".join(f"{cell} AS c{i}" for i, cell in enumerate(cells))).fetchall()
+        return found
+
     def _repr_html_(self) -> str:
         from dpsql.html import html
 
@@ -256,6 +265,13 @@ class Answer:
 
     def __repr__(self) -> str:
         return f"<dpsql.Answer {len(self)} rows of {', '.join(self.columns)}; epsilon {self.loss.epsilon:.4g}>"
+
+
+def written(cell: str, type_: str, json: bool) -> str:
+    """SQL for a cell as text, or as JSON: there a number that JSON's readers might round is a text, as in DuckDB's shell."""
+    if not json or type_ == "JSON":
+        return f"CAST({cell} AS VARCHAR)"
+    return f"CAST(to_json({cell if PLAIN.fullmatch(type_) else f'CAST({cell} AS VARCHAR)'}) AS VARCHAR)"
 
 
 def parts(rows: int) -> tuple[int, int]:

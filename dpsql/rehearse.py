@@ -1,149 +1,147 @@
-"""Synthetic rows for a rehearsal, made from the policy and the schema alone: always the same, and about nobody."""
+"""Synthetic rows for a rehearsal, made from the policy and the schema alone: always the same, and about nobody.
+
+There are enough of them that answers look like answers. Values come from a hash of the row's number.
+"""
 
 from __future__ import annotations
 
-import datetime
-import math
-import random
-import uuid
-from collections.abc import Callable, Iterator
-from decimal import Context, Decimal
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import duckdb
 
-from dpsql.catalog import Catalog, Column, Reference, Table, fold, quoted
+from dpsql.catalog import Catalog, Column, Reference, Table, Type, Value, fold, quoted
+from dpsql.relations import typed
 
-PERSONS, PUBLIC, SEED = 300, 100, 1
+PERSONS, PUBLIC, OTHERS = 20_000, 100, 100  # persons, rows of a public table, values of a column that declares none
+PARTS = 1_000_003  # of a hash
 NOTE = "a rehearsal on synthetic rows: the values mean nothing, no data was read and nothing was charged"
-EXACT = Context(prec=100)  # more digits than any type has
-Row = dict[str, Any]  # by folded column name
 
 
 def fill(connection: duckdb.DuckDBPyConnection, catalog: Catalog) -> None:
-    """Fill empty tables with a few hundred persons, whose rows lie in the declared ranges and find each other."""
-    made: dict[str, list[Row]] = {}
+    """Fill empty tables with persons, whose rows lie in the declared ranges and find each other."""
+    for table in in_order(catalog):
+        columns = ", ".join(quoted(column.name) for column in table.columns.values())
+        cells = ", ".join(cell(table, column) for column in table.columns.values())
+        connection.execute(
+            f"INSERT INTO {path(table)} ({columns}) SELECT {cells} FROM ({anchors(table, catalog)}) AS a"
+        )
+
+
+def in_order(catalog: Catalog) -> Iterator[Table]:
+    """All tables, each behind the one that it references."""
+    done: set[str] = set()
+
+    def made(table: Table) -> Iterator[Table]:
+        if isinstance(table.person, Reference) and fold(table.person.table) not in done:
+            yield from made(catalog.tables[fold(table.person.table)])
+        if fold(table.name) not in done:
+            done.add(fold(table.name))
+            yield table
+
     for table in catalog.tables.values():
-        rows_of(table, catalog, made)
-    for name, rows in made.items():
-        table = catalog.tables[name]
-        columns = list(table.columns)
-        listed = ", ".join(quoted(table.columns[column].name) for column in columns)
-        for start in range(0, len(rows), 200):
-            some = rows[start : start + 200]
-            cells = ", ".join(f"CAST(? AS {table.columns[column].type.sql})" for column in columns)
-            marks = ", ".join([f"({cells})"] * len(some))
-            connection.execute(
-                f"INSERT INTO {'.'.join(map(quoted, table.path))} ({listed}) VALUES {marks}",
-                [row[column] for row in some for column in columns],
-            )
+        yield from made(table)
 
 
-def rows_of(table: Table, catalog: Catalog, made: dict[str, list[Row]]) -> list[Row]:
-    """The rows of a table, and before them those of the table that it references."""
-    name = fold(table.name)
-    if name not in made:
-        chance = random.Random(f"{SEED} {name}")
-        given = list(anchors(table, catalog, made, chance))
-        values = {column: generator(known, chance) for column, known in table.columns.items()}
-        key = [fold(column) for column in table.key]
-        made[name] = [
-            {
-                column: fixed[column]
-                if column in fixed
-                else nth(table.columns[column], number)
-                if key == [column]
-                else values[column]()
-                for column in table.columns
-            }
-            for number, fixed in enumerate(given)
-        ]
-    return made[name]
-
-
-def anchors(table: Table, catalog: Catalog, made: dict[str, list[Row]], chance: random.Random) -> Iterator[Row]:
-    """For each row to be made, the columns that say whose it is."""
+def anchors(table: Table, catalog: Catalog) -> str:
+    """SQL for the numbers n of the rows to be made, and for the columns that say whose they are."""
     match table.person:
         case None:
-            yield from ({} for _ in range(PUBLIC))
+            return f"SELECT range AS n FROM range({PUBLIC})"
         case str(column):
+            known = table.columns[fold(column)]
             alone = [fold(c) for c in table.key] == [fold(column)] or table.max_rows_contributed == 1
-            for number in range(PERSONS):
-                for _ in range(1 if alone else chance.randint(1, 3)):
-                    yield {fold(column): nth(table.columns[fold(column)], number)}
+            many = "1" if alone else "1 + hash(range) % 3"
+            number = (
+                f"SELECT range AS person, unnest(range(({many})::BIGINT)) AS again FROM range({persons(known.type)})"
+            )
+            own = f"{nth(known.type, 'person')} AS {quoted(known.name)}"
+            return f"SELECT row_number() OVER () - 1 AS n, {own} FROM ({number})"
         case Reference(columns, target, referenced):
-            for row in rows_of(catalog.tables[fold(target)], catalog, made):
-                for _ in range(chance.choice((0, 1, 1, 2, 3))):
-                    pairs = zip(columns, referenced, strict=True)
-                    yield {fold(own): held(table.columns[fold(own)], row[fold(other)]) for own, other in pairs}
+            other = catalog.tables[fold(target)]
+            own = ", ".join(
+                f"TRY_CAST({quoted(theirs)} AS {table.columns[fold(ours)].type.sql}) AS {quoted(ours)}"
+                for ours, theirs in zip(columns, referenced, strict=True)
+            )
+            number = f"SELECT *, row_number() OVER () AS number FROM {path(other)}"
+            each = f"SELECT *, unnest(range([0, 1, 1, 2, 3][1 + (hash(number) % 5)::BIGINT])) AS again FROM ({number})"
+            return f"SELECT row_number() OVER () - 1 AS n, {own} FROM ({each})"
 
 
-def held(column: Column, value: Any) -> Any:
-    """A value of what a column references; NULL if it is a number that the column's own type cannot hold."""
-    ends = column.type.range if column.type.kind == "INTEGER" and value is not None else None
-    return value if ends is None or ends[0] <= Fraction(value) <= ends[1] else None
+def persons(type_: Type) -> int:
+    """How many persons a column can tell apart."""
+    return min(PERSONS, int(type_.range[1]) + 1) if type_.range is not None else PERSONS
 
 
-def nth(column: Column, number: int) -> Any:
-    """A value that no other number has, as far as the type allows."""
+def cell(table: Table, column: Column) -> str:
+    """SQL for a value of a column in row n."""
+    link = table.person
+    if isinstance(link, str) and fold(link) == fold(column.name):
+        return quoted(column.name)
+    if isinstance(link, Reference) and fold(column.name) in map(fold, link.columns):
+        return quoted(column.name)
+    if [fold(word) for word in table.key] == [fold(column.name)]:
+        return nth(column.type, "n")
+    salt = "'" + f"{table.name}.{column.name}".replace("'", "''") + "'"
+    value = chosen(column, f"(hash(n, {salt}) % {PARTS})::BIGINT")
+    return f"CASE WHEN hash(n, {salt}, 0) % 100 < 97 THEN {value} END" if column.nullable else value
+
+
+def chosen(column: Column, hashed: str) -> str:
+    """A value within the declared domain or range; else one of a hundred that other columns of the type have too, for joins.
+
+    Of these the first come more often, so that some groups are large enough to be shown.
+    """
+    if column.domain is not None:
+        listed = ", ".join(sql(value, column.type) for value in column.domain)
+        return f"[{listed}][1 + {hashed} % {len(column.domain)}]"
+    if column.between is None:
+        return nth(column.type, f"floor({OTHERS} * ({hashed} / {PARTS}.0) ** 3)::BIGINT")
+    low, high = (sql(end, column.type) for end in column.between)
+    part = f"({hashed} / {PARTS}.0)"
     match column.type.kind:
+        case "DATE":
+            return f"{low} + CAST({part} * ({high} - {low}) AS INTEGER)"
+        case "TIMESTAMP":
+            return f"{low} + to_microseconds(CAST({part} * epoch_us({high} - {low}) AS BIGINT))"
+        case "INTERVAL":
+            return f"to_microseconds(CAST(epoch_us({low}) + {part} * (epoch_us({high}) - epoch_us({low})) AS BIGINT))"
+        case "DOUBLE":
+            return f"CAST(CAST({low} AS DOUBLE) * (1 - {part}) + CAST({high} AS DOUBLE) * {part} AS {column.type.sql})"
+    at = f"TRY_CAST(CAST({low} AS DOUBLE) * (1 - {part}) + CAST({high} AS DOUBLE) * {part} AS {column.type.sql})"
+    return f"coalesce(least(greatest({at}, {low}), {high}), {low})"
+
+
+def nth(type_: Type, number: str) -> str:
+    """SQL for a value that no other number has, as far as the type allows."""
+    match type_.kind:
         case "INTEGER" | "DECIMAL":
-            assert column.type.range is not None
-            return number % (int(column.type.range[1]) + 1)
+            assert type_.range is not None
+            most = min(int(type_.range[1]), 2**62) + 1
+            return f"CAST(({number}) % {most} AS {type_.sql})"
         case "DOUBLE":
-            return float(number)
+            return f"CAST({number} AS {type_.sql})"
         case "VARCHAR":
-            return f"v{number}"
+            return f"'v' || ({number})"
         case "DATE":
-            return datetime.date(2020, 1, 1) + datetime.timedelta(number)
+            return f"DATE '2020-01-01' + ({number})::INTEGER"
         case "TIMESTAMP":
-            return datetime.datetime(2020, 1, 1) + datetime.timedelta(hours=number)
+            return f"TIMESTAMP '2020-01-01' + to_hours({number})"
         case "INTERVAL":
-            return datetime.timedelta(hours=number)
+            return f"to_hours({number})"
         case "BOOLEAN":
-            return number % 2 == 0
+            return f"({number}) % 2 = 0"
         case "LIST":
-            assert column.type.element is not None
-            return [nth(Column(column.name, column.type.element), number + i) for i in range(number % 4)]
-    return uuid.UUID(int=number) if column.type.sql == "UUID" else None
+            assert type_.element is not None
+            cells = ", ".join(nth(type_.element, f"({number}) + {i}") for i in range(3))
+            return f"CAST(list_slice([{cells}], 1, ({number}) % 4) AS {type_.sql})"
+    return f"CAST(printf('%032x', {number}) AS UUID)" if type_.sql == "UUID" else f"CAST(NULL AS {type_.sql})"
 
 
-def generator(column: Column, chance: random.Random) -> Callable[[], Any]:
-    """Values within the declared domain or range; else a hundred that other columns of the type have too, for joins."""
-
-    def value() -> Any:
-        if column.nullable and chance.random() < 0.03:
-            return None
-        if column.domain is not None:
-            return plain(chance.choice(column.domain))
-        if column.between is not None:
-            return plain(between(column, chance))
-        return nth(column, chance.randrange(PUBLIC))
-
-    return value
+def sql(value: Value | Fraction, type_: Type) -> str:
+    """A declared value as a literal."""
+    return str(typed(value, type_).sql("duckdb"))
 
 
-def between(column: Column, chance: random.Random) -> Any:
-    assert column.between is not None
-    low, high = column.between
-    match column.type.kind:
-        case "DATE":
-            return low + datetime.timedelta(chance.randint(0, (high - low).days))
-        case "TIMESTAMP":
-            return low + datetime.timedelta(seconds=chance.randint(0, int((high - low).total_seconds())))
-        case "INTERVAL":
-            return datetime.timedelta(microseconds=chance.randint(int(low.length), int(high.length)))
-        case "DOUBLE":
-            return float(low) + chance.random() * (float(high) - float(low))
-    steps = 10**column.type.scale
-    return Fraction(chance.randint(math.ceil(low * steps), math.floor(high * steps)), steps)
-
-
-def plain(value: Any) -> Any:
-    """A value that the engine's Python client can take."""
-    return (
-        str(EXACT.divide(Decimal(value.numerator), Decimal(value.denominator)))
-        if isinstance(value, Fraction)
-        else value
-    )
+def path(table: Table) -> str:
+    return ".".join(map(quoted, table.path))

@@ -50,7 +50,8 @@ from dpsql.verify import once
 logging.getLogger("sqlglot").setLevel(logging.ERROR)
 
 # Recognised before parsing: the parser reads them as something else.
-COMMAND = re.compile(r"\s*(?:(?P<explain>EXPLAIN\s+PRIVACY\s)|SHOW\s+BUDGET\s*;?\s*$)", re.IGNORECASE)
+EXPLAIN = r"\s*EXPLAIN\s+(?:PRIVACY\s+)?(?!PRIVACY\b|ANALYZE\b)"
+COMMAND = re.compile(rf"(?:(?P<explain>{EXPLAIN})|\s*SHOW\s+BUDGET\s*;?\s*$)", re.IGNORECASE)
 DEFAULT_DELTA_SHARE = 100  # of the budget's delta, for a query that names none
 REMEMBERED = 1_000  # queries that the engines have confirmed already
 INTERRUPTED = "Query interrupted"  # what DuckDB makes of Ctrl-C while the main thread is in it: a RuntimeError
@@ -99,6 +100,9 @@ def connect(
     or a dict; `ledger` a path or ":memory:", by default a file beside the database. Whoever can choose the ledger can
     choose a fresh budget: this call is the data owner's.
     """
+    path = Path(database) if isinstance(database, str | Path) else None
+    if path is not None and not path.exists() and not any(mark in str(path) for mark in "*?["):
+        raise Refused("database_missing", f"there is no database {str(path)!r}", "Check the path.")
     declared = read_policy(policy)
     if declared.analysts and analyst not in declared.analysts:
         raise Refused(
@@ -108,7 +112,6 @@ def connect(
             else "the policy names its analysts, and nobody is named here",
             f"Pass one of: {', '.join(declared.analysts)}.",
         )
-    path = Path(database) if isinstance(database, str | Path) else None
     if ledger is None and path is None:
         raise Refused(
             "ledger_missing", "an open connection, files and frames need a ledger", 'Pass ledger="shop.ledger".'
@@ -278,7 +281,7 @@ class Session:
                 interrupted = True
             # Raised here, so that the exception has neither a cause nor a context.
             if interrupted:
-                raise Interrupted
+                raise Interrupted if plan.sampled else KeyboardInterrupt
             if answer is None:
                 raise Failed
             if isinstance(answer, Unfinished):
@@ -518,7 +521,11 @@ class Session:
         bind({}, parameters)
         budget = self.budget
         rows = [
-            (name, b.spent.epsilon, b.left.epsilon, b.total.epsilon, b.total.delta, b.left.amount / b.total.amount)
+            (
+                name,
+                *(float(f"{x:.6g}") for x in (b.spent.epsilon, b.left.epsilon, b.total.epsilon, b.total.delta)),
+                round(1 - b.part, 6),
+            )
             for name, b in (("dataset", budget), ("analyst", budget.analyst))
             if b is not None
         ]
@@ -534,6 +541,16 @@ class Session:
             columns = view_columns(views, self._shadow.twin(within=True)) if views else {}
             self._tables = tables_of(self._catalog, columns)
         return self._tables
+
+    @property
+    def analyst(self) -> str:
+        """Who asks; empty where the policy names nobody."""
+        return self._analyst
+
+    @property
+    def policy(self) -> Policy:
+        """What the owner declared; it is public."""
+        return self._catalog.policy
 
     def _catalogue(self, query: str, parameters: object) -> Answer | None:
         """The answer to DESCRIBE, SHOW TABLES, SUMMARIZE or a query on information_schema, which are free; None for others."""
@@ -569,7 +586,8 @@ class Session:
         """What would run, with which noise and error, at what cost. Touches no data and costs nothing."""
         if not isinstance(query, str):
             raise Refused("syntax", "the query is not a text", "Pass SQL as a str.")
-        text = re.sub(r"^\s*EXPLAIN\s+PRIVACY\s+", "", query, flags=re.IGNORECASE)
+        # Blanks in its place, so that errors point at the right spot.
+        text = re.sub(f"^{EXPLAIN}", lambda found: re.sub(r"\S", " ", found[0]), query, flags=re.IGNORECASE)
         limits = (max_rows_contributed, max_groups_contributed)
         text, ends = cut(text)
         plan = self._plan(text, epsilon, delta, parameters, weights, limits)

@@ -65,3 +65,15 @@ def test_a_refusal_is_text_and_costs_nothing(cells: dict[str, list[Any]]) -> Non
     assert "% of the budget is left" in left.data["text/plain"]
     (frame,) = output(cells, "import dpsql")
     assert "low" in frame.data["text/plain"]
+
+
+def test_without_a_connection(capsys: pytest.CaptureFixture[str]) -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    shell.run_line_magic("load_ext", "dpsql")
+    assert shell.run_line_magic("dpsql", "") is None
+    assert "not_connected" in (said := capsys.readouterr().err) and "%dpsql shop.duckdb" in said
+    shell.user_ns["db"] = 1
+    shell.run_cell_magic("dpsql", "--using db", "SELECT 1")
+    assert "'db' is not a session" in capsys.readouterr().err

@@ -114,8 +114,12 @@ def test_commands_in_sql(db: dpsql.Session) -> None:
     assert shown.columns[0] == "of" and shown.errors == [(None,) * 6]
     ((name, spent, left, total, _, part),) = list(shown)
     assert name == "dataset" and 0 < spent < total and left < total and 0 < part < 1
+    assert list(db.sql("EXPLAIN\n" + GROUPED)) == list(db.sql("explain privacy " + GROUPED))
     with pytest.raises(dpsql.Refused):
-        db.sql("EXPLAIN " + GROUPED)
+        db.sql("EXPLAIN ANALYZE " + GROUPED)
+    with pytest.raises(dpsql.Refused) as error:
+        db.sql("EXPLAIN PRIVACY\n SELECT count(*), nothing FROM customer")
+    assert (error.value.line, error.value.column) == (2, 19)
 
 
 def test_a_budget_is_exhausted(db: dpsql.Session) -> None:

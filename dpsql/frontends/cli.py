@@ -13,6 +13,7 @@ import click
 
 import dpsql
 from dpsql.errors import BudgetExhausted, Error, Failed, Interrupted, Refused
+from dpsql.frontends.shell.options import shell
 
 if TYPE_CHECKING:
     from dpsql.catalog import Described, Policy
@@ -716,6 +717,9 @@ def proof() -> None:
 
     for line in lines():
         click.echo(line)
+
+
+cli.add_command(shell)
 
 
 def main() -> None:

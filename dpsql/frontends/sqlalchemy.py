@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import types
 from sqlalchemy.engine import default
+from sqlalchemy.exc import ArgumentError, NoSuchTableError
 from sqlalchemy.sql import compiler
 
 from dpsql import dbapi
@@ -74,9 +75,6 @@ class Types(compiler.GenericTypeCompiler):
 
     visit_CLOB = visit_NCLOB = visit_TEXT
 
-    def visit_uuid(self, type_: Any, **more: Any) -> str:
-        return "UUID"
-
     def visit_ARRAY(self, type_: Any, **more: Any) -> str:
         return f"{self.process(type_.item_type)}[]"
 
@@ -105,6 +103,15 @@ class Compiler(compiler.SQLCompiler):
     def visit_mod_binary(self, binary: Any, operator: Any, **more: Any) -> str:
         return f"{self.process(binary.left, **more)} % {self.process(binary.right, **more)}"
 
+    def visit_floordiv_binary(self, binary: Any, operator: Any, **more: Any) -> str:
+        return f"{self.process(binary.left, **more)} // {self.process(binary.right, **more)}"
+
+    def limit_clause(self, select: Any, **more: Any) -> str:
+        limit, offset = select._limit_clause, select._offset_clause
+        return (f"\n LIMIT {self.process(limit, **more)}" if limit is not None else "") + (
+            f"\n OFFSET {self.process(offset, **more)}" if offset is not None else ""
+        )
+
     def for_update_clause(self, select: Any, **more: Any) -> str:
         return ""
 
@@ -121,6 +128,7 @@ class Dialect(default.DefaultDialect):
     supports_statement_cache = True
     supports_native_boolean = True
     supports_native_decimal = True
+    div_is_floordiv = False
     supports_sane_rowcount = False
     supports_sane_multi_rowcount = False
     supports_unicode_statements = True
@@ -146,24 +154,22 @@ class Dialect(default.DefaultDialect):
     def create_connect_args(self, url: Any) -> tuple[list[Any], dict[str, Any]]:
         """The path and the options of a URL."""
         options: dict[str, Any] = dict(url.query)
-        known = {"policy", "ledger", "analyst", "epsilon", "delta"}
-        if wrong := sorted(options.keys() - known):
-            hint = f"It may have: {', '.join(sorted(known))}."
-            raise dbapi.ProgrammingError("url_invalid", f"the URL has an option {wrong[0]!r}", hint)
+        known = ("policy", "ledger", "analyst", "epsilon", "delta")
+        if wrong := sorted(options.keys() - set(known)):
+            raise ArgumentError(f"the URL has an option {wrong[0]!r}; there are: {', '.join(known)}")
         if not url.database or url.host:
-            hint = "Write dpsql:///shop.duckdb, or with four slashes a path from the root."
-            raise dbapi.ProgrammingError("url_invalid", "the URL has no path of a database", hint)
-        if (
-            options.get("ledger") == ":memory:"
-        ):  # a pool opens several connections, and each would have a budget of its own
-            hint = "Name a file: &ledger=shop.ledger. Without it the ledger lies beside the database."
-            raise dbapi.ProgrammingError("url_invalid", "a ledger in memory is of one connection alone", hint)
+            raise ArgumentError(
+                "the URL has no path: write dpsql:///shop.duckdb, or dpsql:////data/shop.duckdb from the root"
+            )
+        if options.get("ledger") == ":memory:":  # of a pool's connections each would have a budget of its own
+            raise ArgumentError(
+                "a ledger in memory is of one connection alone: write &ledger=shop.ledger, or leave it out"
+            )
         for name in ("epsilon", "delta"):
             try:
                 options |= {name: float(options[name])} if name in options else {}
             except ValueError:
-                what = f"{name} is {options[name]!r}, which is no number"
-                raise dbapi.ProgrammingError("url_invalid", what, f"Write &{name}=0.5.") from None
+                raise ArgumentError(f"{name} is no number: write &{name}=0.5") from None
         return [url.database], options
 
     def initialize(self, connection: Any) -> None:
@@ -183,8 +189,6 @@ class Dialect(default.DefaultDialect):
         return [table for table in raw.session.tables if schema in (None, table.path[1])]
 
     def _table(self, connection: Any, name: str, schema: str | None) -> TableFacts:
-        from sqlalchemy.exc import NoSuchTableError
-
         for table in self._tables(connection, schema):
             if fold(name) in (fold(table.name), fold(table.path[2])):
                 return table
@@ -212,8 +216,7 @@ class Dialect(default.DefaultDialect):
                 "type": type_of(column.type),
                 "nullable": column.nullable,
                 "default": None,
-                "autoincrement": False,
-                "comment": str(column) or None,
+                **({"comment": str(column)} if str(column) else {}),
             }
             for column in self._table(connection, table_name, schema).columns
         ]

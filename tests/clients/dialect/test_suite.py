@@ -1,0 +1,3 @@
+"""SQLAlchemy's dialect suite."""
+
+from sqlalchemy.testing.suite import *  # noqa: F403
