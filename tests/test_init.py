@@ -49,6 +49,10 @@ def test_flags(here: Path) -> None:
     assert (policy.budget.epsilon, policy.defaults.epsilon) == (4, 1)
     for query in re.findall(r"^  (SELECT .*)$", done.stdout, re.MULTILINE):
         assert run(here, "sql", file, query, "--epsilon", "0.2").returncode == 0
+    assert (
+        "too low" not in done.stderr
+        and "too low" in run(here, "init", file, *FLAGS, "--max-rows", "2", "--force").stderr
+    )
     again = run(here, "init", file)
     assert again.returncode == 3 and "policy_exists" in again.stderr and "--force" in again.stderr
     assert run(here, "init", file, *FLAGS, "--force").returncode == 0
@@ -59,6 +63,7 @@ def test_a_directory_is_a_database(here: Path) -> None:
     done = run(here, "init", "data", *FLAGS[2:], "--person", "rides.rider=riders.rider", "--person", "riders.rider",
                "--type", "riders.rider=BIGINT", "--type", "riders.born=INTEGER", "--between", "riders.born=1900,2024")  # fmt: skip
     assert done.returncode == 3 and "no   tables.rides.person: rider finds a row of riders in every row" in done.stdout
+    assert "each person has one row of riders" in done.stderr and "one row of rides" not in done.stderr
     with dpsql.connect(here / "data", policy=here / "data.policy.toml", ledger=":memory:") as db:
         ((n,),) = db.sql(
             "SELECT count(*) FROM rides JOIN riders ON rides.rider = riders.rider WHERE born >= 1950", epsilon=1.0

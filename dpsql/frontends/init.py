@@ -22,7 +22,7 @@ from dpsql.plan import Plan
 from dpsql.problems import problems, warnings
 from dpsql.session import Session, connect, opened
 from dpsql.suggest import Decided, owners, suggest
-from dpsql.verify import Finding, verify
+from dpsql.verify import Finding, once, verify
 
 PLACE = re.compile(r"\s*([^.=]+(?:\.[^.=]+)*)\.([^.=]+?)\s*(?:=\s*(.*))?", re.DOTALL)
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -267,10 +267,16 @@ def run(db: Path, tables: Sequence[Described], said: Decided, out: Path, force: 
     click.echo(f"{out}: written; what is marked DECIDE is yours to decide", err=True)
     for warning in warnings(out):
         click.echo(f"warning: {warning}", err=True)
-    findings = list(verified(db, policy))
+    findings, single = verified(db, policy)
     for finding in findings:
         if not finding.holds:
             click.echo(f"no   {finding.place}: {finding.claim}" + (f": {finding.more}" if finding.more else ""))
+    if any(finding.place.endswith("max_rows_contributed") and not finding.holds for finding in findings):
+        told = "counts and sums of rows will be too low by about the rows beyond the limit, and no error bar shows it"
+        click.echo(f"warning: {told}. A larger --max-rows takes away less and adds noise.", err=True)
+    for name in single:
+        line = f"max_rows_contributed = 1 under [tables.{name}]"
+        click.echo(f"hint: each person has one row of {name}. If that is always so, add {line}: less noise.", err=True)
     good = sum(finding.holds for finding in findings)
     click.echo(f"{good} of {len(findings)} declarations hold on the data (exact, for you as the owner)", err=True)
     with connect(db, policy=out, ledger=":memory:") as session:
@@ -278,15 +284,21 @@ def run(db: Path, tables: Sequence[Described], said: Decided, out: Path, force: 
     return not any(finding.grave and not finding.holds for finding in findings)
 
 
-def verified(db: Path, policy: Policy) -> Iterator[Finding]:
-    """Each declaration held against the data, with a line of progress where someone watches."""
+def verified(db: Path, policy: Policy) -> tuple[list[Finding], list[str]]:
+    """Each declaration held against the data, and the tables of which each person has one row though the policy says more."""
     from rich.console import Console
 
     backend, _, catalog = opened(db, policy)
+    findings, single = [], []
     with backend.snapshot() as snapshot, Console(stderr=True).status("verifying on the data") as status:
         for finding in verify(catalog, snapshot.ask):
             status.update(f"verifying on the data: {finding.place}")
-            yield finding
+            findings.append(finding)
+        for table in catalog.tables.values():
+            more = (table.max_rows_contributed or policy.defaults.max_rows_contributed or 2) > 1
+            if isinstance(table.person, str) and more and snapshot.ask(once(table, (table.person,)))[0]:
+                single.append(table.name)
+    return findings, single
 
 
 def examples(db: Path, out: Path, session: Session) -> None:
