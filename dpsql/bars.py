@@ -14,10 +14,14 @@ from typing import Literal
 import sqlglot
 from sqlglot import Token, TokenType
 
+from dpsql.catalog import encodable
 from dpsql.errors import Refused
 
 NAMED = re.compile(r"dp_interval_(low|high)", re.IGNORECASE)
+# What ends a SELECT list. FROM does not, where it belongs to IS DISTINCT FROM.
+ENDS = frozenset({TokenType.FROM, TokenType.SEMICOLON, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY, TokenType.LIMIT, TokenType.QUALIFY, TokenType.WINDOW})  # fmt: skip
 OPEN = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
+WORDS = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
 CLOSE = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
 
 
@@ -54,6 +58,8 @@ def cut(query: str) -> tuple[str, tuple[Ends, ...]]:
     except sqlglot.errors.SqlglotError:
         return query, ()  # which the parser refuses
     items, commas = select_list(tokens)
+    if not any(map(calls, tokens)):
+        return query, ()
     found: list[Ends] = []
     text = query
     for place, item in enumerate(items):
@@ -63,13 +69,18 @@ def cut(query: str) -> tuple[str, tuple[Ends, ...]]:
         first = commas[place - 1].start if place else item[0].start
         last = commas[place].end if not place and commas else item[-1].end
         text = text[:first] + re.sub(r"[^\n]", " ", text[first : last + 1]) + text[last + 1 :]
-    if left := NAMED.search(text):
+    if left := next((token for token in sqlglot.tokenize(text, read="duckdb") if calls(token)), None):
         hint = "Write it as a column of the outermost SELECT: SELECT count(*) AS c, DP_INTERVAL_LOW(c) FROM …"
-        raise misplaced(query, f"{left[0]} stands where there is no answer yet", hint, left.start())
+        raise misplaced(query, f"{left.text} stands where there is no answer yet", hint, left.start)
     if len(found) == len(items):
         hint = "Select the column too: SELECT count(*) AS c, DP_INTERVAL_LOW(c) FROM …"
         raise misplaced(query, "only error bars are selected", hint, found[0].position)
     return text, tuple(found)
+
+
+def calls(token: Token) -> bool:
+    """Whether it is the name of one of the two, and not a text, a comment or a quoted name."""
+    return token.token_type is TokenType.VAR and NAMED.fullmatch(token.text) is not None
 
 
 def misplaced(query: str, what: str, hint: str, position: int, code: str = "interval_misplaced") -> Refused:
@@ -88,7 +99,11 @@ def select_list(tokens: Sequence[Token]) -> tuple[list[list[Token]], list[Token]
         depth += (token.token_type in OPEN) - (token.token_type in CLOSE)
         if depth == 0 and token.token_type is TokenType.SELECT:
             inside, starts = True, starts + 1
-        elif depth == 0 and token.token_type in (TokenType.FROM, TokenType.SEMICOLON, TokenType.WHERE):
+        elif (
+            depth == 0
+            and token.token_type in ENDS
+            and (not items[-1] or items[-1][-1].token_type is not TokenType.DISTINCT)
+        ):
             inside = False
         elif inside and depth == 0 and token.token_type is TokenType.COMMA:
             commas.append(token)
@@ -108,6 +123,8 @@ def read(item: Sequence[Token], place: int) -> Ends | None:
         return None
     end: Literal["low", "high"] = "low" if found[1].lower() == "low" else "high"
     name = item[-1].text if len(item) > 4 else f"{item[0].text.lower()}({item[2].text})"
+    if kinds[2] not in WORDS or (len(item) > 4 and kinds[-1] not in WORDS) or not name or not encodable(name):
+        return None
     return Ends(place, item[2].text, end, name, item[2].start)
 
 

@@ -519,7 +519,8 @@ def read_toml(file: str | Path) -> Mapping[str, Any]:
             "Pass policy=PATH of a TOML file, or a dict.",
         ) from None
     except (ValueError, RecursionError) as error:
-        raise Refused("policy_unreadable", f"the policy {str(file)!r} is not valid TOML: {error}") from None
+        hint = 'Look there: texts stand in quotes, person = "id", and tables in square brackets, [tables.orders].'
+        raise Refused("policy_invalid", f"the policy {str(file)!r} is not valid TOML: {error}", hint) from None
 
 
 def read_analyst(place: str, given: Any) -> Analyst:

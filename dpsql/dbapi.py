@@ -149,10 +149,6 @@ def connect(
 
     `epsilon` and `delta` are those of each query; by default the policy's.
     """
-    if policy is None:
-        if not isinstance(database, str | Path):
-            raise ProgrammingError("policy_missing", "there is no policy", 'Pass policy="shop.policy.toml".')
-        policy = Path(database).with_suffix(".policy.toml")
     try:
         opened = session.connect(database, policy=policy, ledger=ledger, analyst=analyst)
     except errors.Error as error:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -88,7 +89,7 @@ class Budget:
 def connect(
     database: Any,
     *,
-    policy: str | Path | Mapping[str, Any],
+    policy: str | Path | Mapping[str, Any] | None = None,
     ledger: str | Path | None = None,
     analyst: str | None = None,
 ) -> Session:
@@ -97,12 +98,16 @@ def connect(
     `database` is the path of a DuckDB file or an open duckdb connection; or the path of a Parquet or CSV file, which is
     one table with the file's name; or of a directory of such files; or several of these and of frames, under the names of the policy's tables:
     `{"visits": "visits/*.parquet", "people": df}`. Files and frames are read into memory, once. `policy` is a TOML file
-    or a dict; `ledger` a path or ":memory:", by default a file beside the database. Whoever can choose the ledger can
+    or a dict, by default the file beside the database that ends in .policy.toml; `ledger` a path or ":memory:", by default a file beside the database. Whoever can choose the ledger can
     choose a fresh budget: this call is the data owner's.
     """
     path = Path(database) if isinstance(database, str | Path) else None
     if path is not None and not path.exists() and not any(mark in str(path) for mark in "*?["):
-        raise Refused("database_missing", f"there is no database {str(path)!r}", "Check the path.")
+        raise missing(path)
+    if policy is None:
+        if path is None:
+            raise Refused("policy_missing", "there is no policy", 'Pass policy="shop.policy.toml".')
+        policy = companion(path, ".policy.toml")
     declared = read_policy(policy)
     if declared.analysts and analyst not in declared.analysts:
         raise Refused(
@@ -126,10 +131,23 @@ def connect(
     backend, schemas, catalog = opened(database, declared)
     if ledger is None:
         assert path is not None
-        ledger = path.with_suffix(".ledger")
+        ledger = companion(path, ".ledger")
     book = Ledger(ledger, dataset, declared, lazy=True)
     catalog = catalog.knowing(book.verified(declared.version), "unique")
     return Session(backend, schemas, replace(catalog, place=str(path or "")), book, analyst or "")
+
+
+def companion(path: Path, ending: str) -> Path:
+    """The file that goes with a database, beside it: shop.policy.toml, shop.ledger."""
+    return (path.resolve() if path.is_dir() else path).with_suffix(ending)
+
+
+def missing(path: Path) -> Refused:
+    """That a database is not there, with the file whose name is nearest."""
+    there = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, there, 1, 0.8)
+    hint = f"Did you mean {path.parent / near[0]}?" if near else "Check the path."
+    return Refused("database_missing", f"there is no database {str(path)!r}", hint)
 
 
 def named(database: Any) -> str | None:
@@ -144,7 +162,7 @@ def named(database: Any) -> str | None:
         (database,) = database.values()
         return Path(database).name if isinstance(database, str | Path) and Path(database).is_file() else None
     if isinstance(database, str | Path):
-        return Path(database).name
+        return Path(database).name or Path(database).resolve().name
     file = file_of(database) if hasattr(database, "cursor") else None
     return Path(file).name if file else None
 
@@ -165,8 +183,11 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
         isinstance(database, str | Path) and Path(database).is_dir()
     ):  # its other files are none of the policy's tables
         wanted = {fold(name) for name in declared.tables}
-        files = {path.stem: path for path in files_of(Path(database)) if fold(path.stem) in wanted}
-        backend = DuckDB(gather(files, declared), ours=True, loaded=True)
+        files = [path for path in files_of(Path(database)) if fold(path.stem) in wanted]
+        if len({path.stem for path in files}) < len(files):
+            hint = "Each table has its file's name: rename one of them."
+            raise Refused("source_twice", f"two files of {str(database)!r} would be the same table", hint)
+        backend = DuckDB(gather({path.stem: path for path in files}, declared), ours=True, loaded=True)
     elif isinstance(database, str | Path):
         backend = prepared(Path(database), declared) or DuckDB(database)
     elif hasattr(database, "cursor"):

@@ -47,6 +47,10 @@ def test_asked_again_it_is_the_same(db: dpsql.Session) -> None:
         ("SELECT count(*) AS n, DP_INTERVAL_LOW(m) FROM orders", "column_unknown", 39),
         ("SELECT count(*) AS n, DP_INTERVAL_LOW(n) FROM orders UNION SELECT 1, 2", "interval_misplaced", 23),
         ("SELECT max(n) AS m, DP_INTERVAL_LOW(m) FROM (SELECT count(*) AS n FROM orders GROUP BY status)", "interval_misplaced", 37),
+        ('SELECT count(*) AS n, DP_INTERVAL_LOW(n) AS "" FROM orders', "interval_misplaced", 23),
+        ("FROM orders SELECT status, count(*) AS n GROUP BY status ORDER BY n, DP_INTERVAL_LOW(n)", "interval_misplaced", 70),
+        ("FROM orders SELECT status, count(*) AS n GROUP BY status, DP_INTERVAL_LOW(n)", "interval_misplaced", 59),
+        ("SELECT count(*) AS n, DP_INTERVAL_LOW(() FROM orders", "interval_misplaced", 23),
     ],
 )  # fmt: skip
 def test_refused(db: dpsql.Session, query: str, code: str, column: int) -> None:
@@ -54,6 +58,20 @@ def test_refused(db: dpsql.Session, query: str, code: str, column: int) -> None:
         db.sql(query)
     assert (error.value.code, error.value.column) == (code, column) and error.value.hint
     assert db.budget.spent.amount == 0
+
+
+def test_words_that_are_not_calls(db: dpsql.Session) -> None:
+    """In a comment, a text or a quoted name; and FROM of IS DISTINCT FROM ends no SELECT list."""
+    for query in (
+        'SELECT count(*) AS "dp_interval_low" FROM orders -- dp_interval_low(n)',
+        "SELECT 'dp_interval_low(n)' AS x",
+    ):
+        assert len(db.sql(query).columns) == 1
+    query = "SELECT status IS DISTINCT FROM 'open' AS other, count(*) AS n, DP_INTERVAL_LOW(n) AS low FROM orders GROUP BY 1"
+    assert db.sql(query).columns == ("other", "n", "low")
+    with pytest.raises(dpsql.Refused):
+        db.sql('SELECT count(*) AS n, DP_INTERVAL_LOW(n) AS "\ud800" FROM orders')
+    assert db.budget.spent.amount
 
 
 def test_frames_with_errors(db: dpsql.Session) -> None:

@@ -170,7 +170,7 @@ def test_the_others_are_operational(connection: dbapi.Connection, tmp_path: Path
         dbapi.connect(tmp_path / "shop.duckdb")
     with pytest.raises(dbapi.OperationalError, match="ledger_missing"):
         dbapi.connect(duckdb.connect(), shop.policy())
-    with pytest.raises(dbapi.ProgrammingError, match="policy_missing"):
+    with pytest.raises(dbapi.OperationalError, match="policy_missing"):
         dbapi.connect(duckdb.connect())
     assert dbapi.kind_of(dpsql.Failed()) is dbapi.OperationalError
 

@@ -70,6 +70,15 @@ def test_a_directory_is_a_database(here: Path) -> None:
         )
         assert abs(n - 4500) < 500
     assert run(here, "sql", "data", "SELECT count(*) FROM riders").returncode == 0
+    done = run(
+        here, "init", "data", "--yes", "--person", "riders.rider", "--person", "rides.rider=riders.rider", "--force"
+    )
+    assert (
+        "rider = { type = " in (here / "data.policy.toml").read_text() and "these columns are text: born" in done.stderr
+    )
+    assert run(here / "data", "sql", ".", "SELECT count(*) FROM riders", "--ledger", "x.ledger").returncode == 0
+    (here / "data" / "riders.tsv").write_text("rider\n1\n")
+    assert "source_twice" in run(here, "sql", "data", "SELECT count(*) FROM riders").stderr
     (here / "empty").mkdir()
     assert "source_missing" in run(here, "init", "empty").stderr
 

@@ -59,6 +59,9 @@ def engine(place: Path) -> Iterator[sqlalchemy.Engine]:
 def test_reflection(engine: sqlalchemy.Engine) -> None:
     facts = sqlalchemy.inspect(engine)
     assert facts.get_table_names() == ["people", "orders", "rate"] and facts.get_view_names() == ["dear"]
+    tables = sqlalchemy.MetaData()
+    tables.reflect(engine, views=True)
+    assert {"people", "dear"} <= tables.tables.keys()
     assert facts.has_table("ORDERS") and not facts.has_table("nobody")
     columns = {column["name"]: column for column in facts.get_columns("orders")}
     assert str(columns["price"]["type"]) == "NUMERIC(10, 2)" and not columns["price"]["nullable"]

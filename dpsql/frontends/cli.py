@@ -34,7 +34,7 @@ TYPED = {
     "epsilon_missing": "Use --epsilon 0.5.",
     "limit_invalid": "Use --max-rows 8 or --max-groups 8.",
     "parameter_missing": "Write the value into the query.",
-    "policy_unreadable": "Use --policy FILE, a TOML file. `dpsql policy suggest DB` prints a first one.",
+    "policy_unreadable": "Use --policy FILE, or make one: `dpsql init DB`.",
     "query_id_invalid": "Use --id with a UUID.",
     "setting_not_supported": "Give the path of the database.",
     "source_not_supported": "Give the path of one DuckDB, Parquet or CSV file.",
@@ -121,9 +121,11 @@ def session(db: str, policy: str | None, ledger: str | None, analyst: str | None
 
 def policy_of(db: str | Path, policy: str | None) -> str | Path:
     """The policy that is given, or the one beside the database; first of all there must be a database."""
-    if not Path(db).name or not (Path(db).exists() or any(mark in str(db) for mark in "*?[")):
-        raise Refused("database_missing", f"there is no database {str(db)!r}", "Check the path.")
-    return policy if policy is not None else Path(db).with_suffix(".policy.toml")
+    from dpsql.session import companion, missing
+
+    if not str(db) or not (Path(db).exists() or any(mark in str(db) for mark in "*?[")):
+        raise missing(Path(db))
+    return policy if policy is not None else companion(Path(db), ".policy.toml")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -253,6 +255,8 @@ def sql(
             writer = csv.writer(sys.stdout)
             writer.writerow(answer.columns)
             writer.writerows(answer)
+            for line in answer.remarks():
+                click.echo(line, err=True)
         case ["markdown"]:
             escaped = [[c.replace("|", "\\|") for c in row] for row in (list(answer.columns), *answer.cells())]
             for number, row in enumerate(escaped):
@@ -302,7 +306,10 @@ def explain(
         max_rows_contributed=max_rows,
         max_groups_contributed=max_groups,
     )
-    click.echo(explained.json() if as_json else explained.sql if as_sql else explained.more if more else str(explained))
+    if as_json or as_sql:
+        click.echo(explained.json() if as_json else explained.sql)
+    else:
+        click.echo((explained.more if more else str(explained)).replace("max_rows_contributed=", "--max-rows "))
 
 
 @cli.command()
@@ -540,7 +547,7 @@ def check(file: str) -> None:
     for warning in warnings(file):
         click.echo(f"warning: {warning}", err=True)
     click.echo(
-        f"{file}: {len(found.tables)} tables, epsilon {float(found.budget.epsilon):g}, {found.budget.accounting} accounting"
+        f"{file}: {len(found.tables)} table{'s' * (len(found.tables) != 1)}, epsilon {float(found.budget.epsilon):g}, {found.budget.accounting} accounting"
     )
 
 
@@ -664,13 +671,14 @@ def init(ctx: click.Context, /, db: Path, out: Path | None, force: bool, yes: bo
     from dpsql.sources import files_of
 
     policy_of(db, None)
+    db = db.resolve() if db.is_dir() else db  # which has a name then
     out = out or db.with_suffix(".policy.toml")
     if out.exists() and not force:
         raise Refused("policy_exists", f"there is a policy {str(out)!r} already", "Use --force, or --out FILE.")
     tables = described(files_of(db))
     said = Flags(**flags)
     ask = interactive() and not yes
-    if not run(db, tables, asked(said, tables) if ask else decided(said, tables), out, force):
+    if not run(db, tables, asked(said, tables) if ask else decided(said, tables), out, force, ask):
         ctx.exit(EXIT[Refused])
 
 

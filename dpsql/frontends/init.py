@@ -27,6 +27,7 @@ from dpsql.verify import Finding, once, verify
 PLACE = re.compile(r"\s*([^.=]+(?:\.[^.=]+)*)\.([^.=]+?)\s*(?:=\s*(.*))?", re.DOTALL)
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 EXAMPLES = 5
+ALIASES = {"INT": "INTEGER", "INT8": "BIGINT", "LONG": "BIGINT", "FLOAT8": "DOUBLE", "TEXT": "VARCHAR", "STRING": "VARCHAR", "BOOL": "BOOLEAN", "DATETIME": "TIMESTAMP"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def decided(flags: Flags, tables: Sequence[Described]) -> Decided:
     known = {fold(table.name): table for table in tables}
     persons = dict(whose(text, known) for text in flags.person)
     public = frozenset(fold(table_of(name, known).name) for name in flags.public)
-    types = dict(placed(text, known) for text in flags.types)
+    types = {place: usable_type(value) for place, value in (placed(text, known) for text in flags.types)}
     columns: dict[tuple[str, str], str] = {place: f"type = {quote(value)}" for place, value in types.items()}
     for texts, how in ((flags.between, ranged), (flags.values, listed)):
         for text in texts:
@@ -61,9 +62,31 @@ def decided(flags: Flags, tables: Sequence[Described]) -> Decided:
             columns[place] = ", ".join(filter(None, (columns.get(place), how(value, Type(type_), text))))
     if twice := public & persons.keys():
         raise Refused("init_invalid", f"{min(twice)} has a person and is public", "Leave out one of the two.")
+    columns |= keys_typed({**owners(known), **persons}, columns, known)
     return Decided(
         persons, public, frozenset(), columns, flags.epsilon, flags.delta, flags.query_epsilon, flags.max_rows
     )
+
+
+def keys_typed(
+    persons: Mapping[str, str | Reference], columns: Mapping[tuple[str, str], str], known: Mapping[str, Described]
+) -> dict[tuple[str, str], str]:
+    """Types for CSV columns on one side of a reference whose other side has one: both sides must have the same."""
+    found: dict[tuple[str, str], str] = {}
+    for name, link in persons.items():
+        if not isinstance(link, Reference):
+            continue
+        for own, other in zip(link.columns, link.referenced, strict=True):
+            ends = ((fold(name), fold(own)), (fold(link.table), fold(other)))
+            for here, there in (ends, ends[::-1]):
+                if not known[there[0]].untyped or there in columns:
+                    continue
+                given = columns.get(here, "")
+                if known[here[0]].untyped and not given:
+                    continue
+                type_ = f"type = {quote(kind(known[here[0]], here[1]))}"
+                found[there] = given if known[here[0]].untyped else type_
+    return found
 
 
 def whose(text: str, known: Mapping[str, Described]) -> tuple[str, str | Reference]:
@@ -109,11 +132,12 @@ def kind(table: Described, column: str) -> str:
 
 
 def ranged(value: str, type_: Type, text: str) -> str:
-    ends = [cell(end, type_) for end in re.split(r",|\.\.", value)]
+    ends = [
+        cell(end, type_) for end in re.split(r",|\.\.| to |(?<=\d)-(?=\d)" if type_.numeric else r",|\.\.| to ", value)
+    ]
     if len(ends) != 2 or (type_.numeric and not all(map(NUMBER.fullmatch, ends))):
-        raise Refused(
-            "init_invalid", f"{text!r} is no range", "Write the lowest and the highest value: orders.amount=0,500."
-        )
+        hint = "Write the lowest and the highest value, with a comma between: 0,500."
+        raise Refused("init_invalid", f"{text!r} is no range", hint)
     return f"between = [{', '.join(ends)}]"
 
 
@@ -164,6 +188,7 @@ def asked(flags: Flags, tables: Sequence[Described]) -> Decided:
             if (name, fold(column)) in columns or fold(column) in taken:
                 continue
             columns |= asked_column(table, column, declared, known)
+    columns |= keys_typed(persons, columns, known)
     epsilon = flags.epsilon or ask("epsilon that all answers together may take", "1.0", number)
     rows = flags.max_rows or ask("rows of one person that count in full", "8", whole)
     return Decided(persons, frozenset(public), frozenset(out), columns, epsilon, said.delta, said.query_epsilon, rows)
@@ -215,7 +240,7 @@ def whole(text: str) -> str:
 
 
 def usable_type(text: str) -> str:
-    name = text.upper()
+    name = ALIASES.get(text.upper(), text.upper())
     if Type(name).kind in ("OTHER", "NULL", "LIST"):
         raise Refused(
             "init_invalid", f"{text!r} is no type", "Write INTEGER, DOUBLE, DATE, TIMESTAMP, BOOLEAN or VARCHAR."
@@ -246,8 +271,11 @@ def keys_of(person: str | Reference | None) -> set[str]:
 # --- what comes of it -------------------------------------------------------------------------------------------------
 
 
-def run(db: Path, tables: Sequence[Described], said: Decided, out: Path, force: bool) -> bool:
-    """Write the policy, check it, verify it on the data, and say what could be asked. Whether nothing grave was found."""
+def run(db: Path, tables: Sequence[Described], said: Decided, out: Path, force: bool, keep: bool) -> bool:
+    """Write the policy, check it, verify it on the data, and say what could be asked. Whether nothing grave was found.
+
+    If it does not fit the data it is not written; with `keep` a draft of it stays.
+    """
     if out.exists() and not force:
         hint = "Use --force to write it anew, or --out FILE."
         raise Refused("policy_exists", f"there is a policy {str(out)!r} already", hint)
@@ -261,9 +289,21 @@ def run(db: Path, tables: Sequence[Described], said: Decided, out: Path, force: 
         if not policy.tables:
             hint = "Say whose the rows are: --person visits.visitor, or --public visits."
             raise Refused("init_invalid", "no table would be in the policy", hint)
+        opened(db, policy)  # that it fits the data's schema
         draft.replace(out)
-    finally:
-        draft.unlink(missing_ok=True)
+    except Refused as error:
+        if keep and error.code != "init_invalid":  # nothing that was answered is lost
+            error.hint = (
+                f"{error.hint} What you said is in {draft}: correct it there, and rename it to {out.name}.".strip()
+            )
+        else:
+            draft.unlink()
+        raise
+    for table in tables:
+        bare = [name for name, _ in table.columns if (fold(table.name), fold(name)) not in said.columns]
+        if table.untyped and bare:
+            told = f"{table.name} is a CSV file, and these columns are text: {', '.join(bare)}"
+            click.echo(f"hint: {told}. For another type: --type {table.name}.{bare[0]}=INTEGER", err=True)
     click.echo(f"{out}: written; what is marked DECIDE is yours to decide", err=True)
     for warning in warnings(out):
         click.echo(f"warning: {warning}", err=True)

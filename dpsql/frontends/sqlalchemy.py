@@ -262,7 +262,7 @@ class Dialect(default.DefaultDialect):
 
     get_indexes = get_unique_constraints = get_check_constraints = _nothing
 
-    def get_temp_table_names(self, connection: Any, **more: Any) -> list[str]:
+    def get_temp_table_names(self, connection: Any, schema: str | None = None, **more: Any) -> list[str]:
         return []
 
     get_temp_view_names = get_sequence_names = get_materialized_view_names = get_temp_table_names

@@ -274,7 +274,9 @@ def over_persons(node: exp.Expr) -> NoReturn:
         test = test if isinstance(node, exp.LogicalOr) else f"NOT ({test})"
         what = f"{describe(node)} over persons is not supported: one person would decide"
         refuse("not_supported", what, f"Ask how many: count_if({test}).", node)
-    hint = "COUNT, SUM, AVG, their variances and correlations are."
+    hint = (
+        "COUNT, SUM, AVG, their variances and correlations are. Or ask how many lie beyond a value: count_if(x > 20)."
+    )
     refuse("not_supported", f"{describe(node)} over persons is not supported", hint, node)
 
 

@@ -238,12 +238,10 @@ def column(node: exp.Column, scope: Scope) -> Column:
     if not found:
         names = [known for place in places for known in scope.sources[place].names()]
         near = difflib.get_close_matches(name.name, names, n=1)
-        refuse(
-            "column_unknown",
-            f"no table of FROM has a column {name.name!r}",
-            f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}.",
-            node,
-        )
+        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(names)}."
+        text = " A text has single quotes: " + name.name.replace("'", "''").join("''") + "."
+        hint += text * bool(name.args.get("quoted") and not near)
+        refuse("column_unknown", f"no table of FROM has a column {name.name!r}", hint, node)
     if len(found) > 1 and fold(name.name) in scope.merged:
         found = [place for place in found if place not in scope.merged[fold(name.name)][1:]]
     if len(found) > 1:
