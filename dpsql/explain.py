@@ -225,7 +225,7 @@ def release(plan: Plan) -> Iterator[str]:
         shown = f"{plan.keys.count:,}, all of them shown" + ", each with noise of its own" * bool(plan.noise)
     yield f"groups    {shown}"
     if any(summand.kind != "persons" for summand in plan.summands) and not plan.apart:
-        yield f"limit     a person counts as {plan.max_rows:,} row{'s' * (plan.max_rows > 1)} at the most"
+        yield f"limit     a person counts as {limited(plan)}"
     elif plan.noise:
         yield "limit     a person counts once in a group"
     for unknown in plan.unknowns if plan.then is not None else ():
@@ -242,6 +242,15 @@ def release(plan: Plan) -> Iterator[str]:
         yield f"noise     {mechanism.name}, deviation {mechanism.deviation / summand.weight:.4g} {unit} ({what})"
     for name, sizes in expected(plan).items():
         yield f"error     {name}: {at_sizes(sizes)}"
+
+
+def limited(plan: Plan) -> str:
+    """How much one person counts for: over several groups Gaussian noise limits the norm of their numbers of rows."""
+    most, grouped = plan.max_rows, bool(plan.keys.columns)
+    rows = f"{most:,} row{'s' * (most > 1)}"
+    if grouped and any(mechanism.name == "gaussian" for mechanism in plan.mechanisms):
+        return f"{rows} at the most in one group, or {most / 2:,g} in each of four groups (the norm is {most:,})"
+    return f"{rows} at the most" + ", in all groups together" * grouped
 
 
 def at_sizes(sizes: tuple[float, float]) -> str:
