@@ -39,8 +39,6 @@ LISTS, ROWS = (10_000, 1_000, 100, 30, 10), (1_000, 30, 10)  # what lists, and a
 STEPS = tuple((elements, rows) for rows in ROWS for elements in LISTS)  # the first that keeps within these is taken
 FEW = 100  # rows that one row may meet in a join before that counts as many
 LONG = 4_096  # bytes of a text or list in a row that may meet as many rows as the person has
-FACTOR = 1_000  # rows that lists and public tables may make of one row before the person's rows are capped
-MOST, TEXTS = 10_000_000, 1_000_000  # rows that they may then make of all of a person's rows; where there are texts
 RELEASED = 100_000  # rows of a table that is made from releases; loading more of them is refused
 
 Fixed = frozenset[str]  # columns whose values are given
@@ -92,9 +90,6 @@ class Growth:
     elements: int = LISTS[-1]
     most: int = ROWS[-1]
     stretch: Fraction = Fraction(1)  # how many times longer than those of their row the statement makes texts and lists
-    ends: int = MOST  # rows that may become of all rows of a person, wherever one becomes many
-    tied: bool = True  # whether a table may do without owners of its own where it is joined with what leads to them
-    unowned: bool = False  # `narrowed` has found such a table in a place where its rows must be capped
     known: dict[tuple[int, Fixed], tuple[Relation, Rows]] = field(default_factory=dict)
 
     def rows(self, relation: Relation, fixed: Fixed = frozenset()) -> Rows:
@@ -206,10 +201,12 @@ class Growth:
                     own = {**(own or {}), list_.name: made}
                 made *= Rows(0, length(list_) or most)
                 return replace(relation, source=self.shortened(source, uses, made, own))
-            case Join(left, right):
-                of_left, of_right = self.met(relation)
-                left_ = self.shortened(left, uses, made * of_left, own)
-                return replace(relation, left=left_, right=self.shortened(right, uses, made * of_right, own))
+            case Join(left, right, _, kind):
+                of_left, of_right = equated(relation)
+                pairs = kind not in ("semi", "anti") or compares(relation)
+                left_ = self.shortened(left, uses, made * self.rows(right, of_right) if pairs else made, own)
+                right_ = self.shortened(right, uses, made * self.rows(left, of_left) if pairs else made, own)
+                return replace(relation, left=left_, right=right_)
             case Stack(left, right):
                 sides = [self.shortened(side, uses, made) for side in (left, right)]
                 assert isinstance(sides[0], Project) and isinstance(sides[1], Project)
@@ -221,73 +218,11 @@ class Growth:
                 many, kept = (made * OWN, {}) if carried else (made, own)
                 return replace(relation, source=self.shortened(source, uses, many, kept))
             case Filter(source) | Capped(source):
-                if isinstance(relation, Capped) and not relation.by:  # all that are left become about `ends` rows
-                    made = Rows(made.power, max(made.factor, WIDEST // 2))
                 return replace(relation, source=self.shortened(source, uses, made, own))
             case Project(source) | Group(source):  # other names from here on
                 return replace(relation, source=self.shortened(source, uses, made))
             case _:
                 assert_never(relation)
-
-    def narrowed(self, relation: Relation, made: Fraction = Fraction(1), stored: int = 1) -> Relation:
-        """The relation with a cap on each person's rows, wherever one of them becomes more than FACTOR rows above.
-
-        It becomes `made` rows; of these the longest list that is stored in it, `stored`, does not count for that.
-        """
-        if all(scan.table.person is None for scan in scans(relation)):
-            return relation
-        match relation:
-            case Unnest(source, list_, _, _, most):
-                fixed = length(list_)
-                return replace(
-                    relation,
-                    source=self.narrowed(source, made * (fixed or most), stored if fixed else max(stored, most)),
-                )
-            case Project(source):
-                return replace(relation, source=self.narrowed(source, made, stored))
-            case Filter(source) if multiplied(source):
-                return replace(relation, source=self.narrowed(source, made, stored))
-            case Stack(left, right, "union all"):
-                sides = [
-                    self.narrowed(side, made * stacked(relation) / stacked(side), stored) for side in (left, right)
-                ]
-                assert isinstance(sides[0], Project) and isinstance(sides[1], Project)
-                return replace(relation, left=sides[0], right=sides[1])
-            case Join(left, right) if multiplied(relation):
-                of_left, of_right = self.met(relation)
-                return replace(
-                    relation,
-                    left=self.narrowed(left, made * of_left.factor, stored),
-                    right=self.narrowed(right, made * of_right.factor, stored),
-                )
-        rows, person, found = self.rows(relation), person_of(relation), relation
-        match relation:
-            case Join(left, right):
-                # Of the two sides at least one meets no more rows than are known: it is this one that multiplies the other.
-                once = [Fraction(1 if met.power else met.factor) for met in self.met(relation)]
-                found = replace(relation, left=self.narrowed(left, once[0]), right=self.narrowed(right, once[1]))
-            case Filter(source) | Group(source) | Windowed(source) | Capped(source):
-                found = replace(relation, source=self.narrowed(source))
-            case Stack(left, right):
-                sides = [self.narrowed(left), self.narrowed(right)]
-                assert isinstance(sides[0], Project) and isinstance(sides[1], Project)
-                found = replace(relation, left=sides[0], right=sides[1])
-        many = made * rows.factor
-        few = many <= FACTOR * stored and many * self.stretch <= 10 * FACTOR * stored
-        if made == 1 or few or (not rows.power and many * self.stretch <= self.ends):
-            return found
-        if person is None:
-            self.unowned = True
-            return found
-        alias = " and ".join(dict.fromkeys(multiplying(relation))) or "a subquery"
-        return Capped(found, alias, person, max(1, int(self.ends / (made * self.stretch))))
-
-    def met(self, join: Join) -> tuple[Rows, Rows]:
-        """How many rows of the other side a row of the left side, and one of the right side, is looked at with."""
-        if join.kind in ("semi", "anti") and not compares(join):
-            return ONE, ONE
-        of_left, of_right = equated(join)
-        return self.rows(join.right, of_right), self.rows(join.left, of_left)
 
     def _short(self, relation: Scan | Owned, made: Rows, own: Mapping[str, Rows]) -> Relation:
         found: Relation = relation
@@ -317,47 +252,6 @@ def refusal(relation: Relation, stretch: Fraction) -> Refused:
         f"one row may become more than {rows}: {named} multiply each other",
         "Join on a column in which no value stands twice, GROUP BY in a subquery before the join, or unnest fewer lists.",
     )
-
-
-def multiplied(relation: Relation) -> bool:
-    """Whether a relation makes rows out of one row of a person, with nothing of other rows in them."""
-    match relation:
-        case Filter(source):
-            return multiplied(source)
-        case Join(left, right):
-            return not all(any(scan.table.person is not None for scan in scans(side)) for side in (left, right))
-        case Stack():
-            return relation.kind == "union all"
-        case _:
-            return isinstance(relation, Unnest | Project)
-
-
-def stacked(relation: Relation) -> int:
-    """How many relations a UNION ALL puts together."""
-    match relation:
-        case Project(source) | Filter(source):
-            return stacked(source)
-        case Stack(left, right, "union all"):
-            return stacked(left) + stacked(right)
-        case _:
-            return 1
-
-
-def person_of(relation: Relation) -> str | None:
-    """The column of a relation that holds the person."""
-    match relation:
-        case Owned() | Group() | Windowed() | Capped():
-            return relation.person
-        case Filter(source) | Unnest(source):
-            return person_of(source)
-        case Project():
-            return relation.owner if relation.person is not None else None
-        case Stack(left):
-            return person_of(left)
-        case Join(left, right):
-            return relation.person or person_of(left) or person_of(right)
-        case _:
-            return None
 
 
 def bytes_of(column: Column) -> Expr | None:
@@ -419,10 +313,7 @@ def cuts(relation: Relation) -> Iterator[str]:
     """What an analyst should know of rows and elements that are left out."""
     if isinstance(relation, Capped):
         rows = "one row" if relation.most == 1 else f"{relation.most:,} rows"
-        if relation.by:
-            yield f"one row is joined with at most {rows} of {relation.alias} of the same person"
-        else:
-            yield f"at most {rows} of one person in {relation.alias} count, as each becomes many"
+        yield f"one row is joined with at most {rows} of {relation.alias} of the same person"
     if isinstance(relation, Filter) and relation.note:
         yield relation.note
     if isinstance(relation, Unnest) and relation.most:

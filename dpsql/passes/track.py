@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import assert_never
 
 from dpsql.algebra import Call, Column, Expr, conjuncts
 from dpsql.catalog import Catalog, Reference, Table, Type, fold, path_to_person, several
 from dpsql.errors import Refused
-from dpsql.passes.growth import MOST, STEPS, TEXTS, Growth, equated, expressions, length, lengthens, parts, refusal
+from dpsql.passes.growth import STEPS, Growth, equated, expressions, length, lengthens, parts, refusal
 from dpsql.passes.resolve import Resolved
 from dpsql.passes.scope import written
 from dpsql.relations import (
@@ -94,17 +93,15 @@ def track(resolved: Resolved, catalog: Catalog) -> Tracked:
     computed = list(expressions(resolved.relation))
     computed += parts(*resolved.keys, *(output.expression for output in resolved.outputs), *above)
     stretch = lengthens(computed)
-    ends = TEXTS if any(e.facts.type.kind in ("VARCHAR", "LIST") for e in computed) else MOST
-    for (elements, most), tied_ in product(STEPS, (True, False)):
-        growth = Growth(catalog, elements, most, stretch, ends, tied_)
+    for elements, most in STEPS:
+        growth = Growth(catalog, elements, most, stretch)
         found = settled(locate(resolved.relation, growth), growth)
-        narrowed = growth.narrowed(found.relation)
-        if growth.fits(found.relation) and not growth.unowned:
+        if growth.fits(found.relation):
             break
     else:
         raise refusal(growth.too_wide(found.relation) or found.relation, stretch)
     uses = Counter(e.name for e in computed if isinstance(e, Column))
-    found = replace(found, relation=growth.shortened(narrowed, uses))
+    found = replace(found, relation=growth.shortened(found.relation, uses))
     if found.person is None:
         raise Refused("public_only", "the query reads no table about persons", "Count rows of a table about persons.")
     keys = {key.name: key.name for key in resolved.keys if isinstance(key, Column)}
@@ -296,8 +293,7 @@ def joined(join: Join, left: Located, right: Located, growth: Growth) -> Located
         return replace(right, relation=made, leads=both)
     many = growth.multiplies(made)
     of_left, of_right = equated(made)
-    inner = join.kind == "inner"
-    refers = growth.tied and right.pending is not None and tied(right, left, equal)
+    inner, refers = join.kind == "inner", right.pending is not None and tied(right, left, equal)
     one_left, one_right = told_apart(left.relation, of_left), told_apart(right.relation, of_right)
     # What is cut: the side of which one row is meant to meet each row of the other, so that nothing is lost if it does.
     kept = inner or join.kind == "left"
@@ -306,7 +302,7 @@ def joined(join: Join, left: Located, right: Located, growth: Growth) -> Located
         left = settled(left, growth) if many else left
         made = replace(made, left=capped(left, of_left, growth)) if many else made
         return replace(left, relation=made, leads=both)
-    if inner and growth.tied and not first and left.pending is not None and tied(left, right, equal):
+    if inner and not first and left.pending is not None and tied(left, right, equal):
         right = settled(right, growth) if many else right
         made = replace(made, right=capped(right, of_right, growth)) if many else made
         return replace(right, relation=made, leads=both)
