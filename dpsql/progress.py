@@ -29,4 +29,5 @@ class Line:
 
 def watched() -> Progress | None:
     """A line, if someone is there to see it: at a terminal or in a notebook."""
-    return Line(sys.stderr) if sys.stderr.isatty() or "ipykernel" in sys.modules else None
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    return Line(sys.stderr) if sys.stderr.isatty() or (kernel and kernel.IPKernelApp.initialized()) else None

@@ -167,7 +167,7 @@ def test_a_policy_is_checked_whole(shop: Path) -> None:
     assert told.endswith("bad.toml: 2 problems\n")
     (shop / "much.toml").write_text(POLICY.replace("epsilon = 3.0", "epsilon = 30.0\ndelta = 0.01"))
     done = run(shop, "policy", "check", "much.toml")
-    assert done.returncode == 0 and done.stderr.count("warning: budget.") == 2 and "1 tables" in done.stdout
+    assert done.returncode == 0 and done.stderr.count("warning: budget.") == 2 and "1 table," in done.stdout
 
 
 def not_json(word: str) -> NoReturn:

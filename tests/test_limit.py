@@ -22,6 +22,7 @@ from dpsql._native import Keys, limit_and_add_noise
 from dpsql.backends import DuckDB
 from dpsql.catalog import build, read_policy
 from dpsql.compile import release
+from dpsql.explain import formatted
 from dpsql.passes.parse import parse
 from dpsql.plan import Block, Limits, Plan, PublicKeys
 
@@ -295,12 +296,16 @@ def test_which_form_runs_is_shown() -> None:
     tables = {"t": {"person": "person", "columns": {"x": {"between": [0, 10]}}}}
     db = dpsql.connect(connection, policy={**policy("gdp", 8, 3), "tables": tables}, ledger=":memory:")
     native, plain = (db.explain(f"SELECT {what} FROM t") for what in ("count(*)", "count(DISTINCT word)"))
-    assert isinstance(native.plan, Plan) and native.plan.limits is not None and native.plan.limits.rows in str(native)
-    assert isinstance(plain.plan, Plan) and plain.plan.limits is None and plain.plan.inner in str(plain)
+    assert (
+        isinstance(native.plan, Plan)
+        and native.plan.limits is not None
+        and formatted(native.plan.limits.rows) in native.sql
+    )
+    assert isinstance(plain.plan, Plan) and plain.plan.limits is None and formatted(plain.plan.inner) in plain.sql
     people = db.explain("SELECT count(DISTINCT person) FROM t WHERE x > 3")
     assert isinstance(people.plan, Plan) and people.plan.limits is not None and not people.plan.limits.rows
-    assert people.plan.limits.sums in str(people) and "nothing to limit" in str(people)
-    assert "natively" in str(native) and "natively" not in str(plain)
+    assert formatted(people.plan.limits.sums) in people.sql and "nothing to limit" in people.sql
+    assert "natively" in native.sql and "natively" not in plain.sql
 
 
 def test_threads_find_new_keys_while_parts_are_merged() -> None:
