@@ -206,4 +206,4 @@ def demo(directory: Path, console: Console) -> None:
         except BudgetExhausted as end:
             say(f"after {asked} more queries at epsilon 1: [red]budget exhausted[/] {end}\n")
         say(f"[bold]The budget[/]\n{db.budget}\n{escape(bar(db))}")
-    say(f"\n[bold]What to type next[/]\n{NEXT.format(database)}")
+    say(f"\n[bold]What to type next[/]\n{NEXT.format(database)}", soft_wrap=True)
