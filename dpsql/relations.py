@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, assert_never
+from typing import Any, Literal, assert_never
 
 from sqlglot import exp
 
@@ -234,6 +234,7 @@ class Capped:
     person: str
     most: int
     by: tuple[str, ...] = ()
+    per: tuple[Scan, ...] = ()  # public tables: `most` is divided by how many rows they have
 
 
 Relation = Scan | Owned | Values | Join | Filter | Project | Group | Windowed | Stack | Unnest | Capped
@@ -251,6 +252,14 @@ def sources(relation: Relation) -> tuple[Relation, ...]:
             return (relation.source,)
         case _:
             assert_never(relation)
+
+
+def rebuilt(relation: Relation, change: Callable[[Relation], Relation]) -> Relation:
+    """The relation over other sources; a table is left as it is."""
+    if isinstance(relation, Scan | Owned | Values):
+        return relation
+    names = ("left", "right") if isinstance(relation, Join | Stack) else ("source",)
+    return replace(relation, **dict[str, Any]((word, change(getattr(relation, word))) for word in names))
 
 
 def scans(relation: Relation) -> Iterator[Scan]:
@@ -524,13 +533,17 @@ def select(relation: Relation) -> exp.Query:
                 elements = exp.Case(ifs=[exp.If(this=some, true=elements)], default=exp.Array(expressions=[exp.Null()]))
             each = exp.Anonymous(this="unnest", expressions=[elements]).as_(column, quoted=True, copy=False)
             return exp.select("*", each, copy=False).from_(inside(source, "s"), copy=False)
-        case Capped(source, _, owner, most, by_):
+        case Capped(source, _, owner, most, by_, per):
             terms = ties(columns(source))
             hashed = exp.Anonymous(this="hash", expressions=[term.this.copy() for term in terms])
             terms = [exp.Ordered(this=hashed, desc=False, nulls_first=False), *terms] if terms else []
             order = exp.Order(expressions=terms) if terms else None
             number = exp.Window(this=exp.RowNumber(), partition_by=list(map(name, (owner, *by_))), order=order)
-            within = exp.LTE(this=number, expression=exp.Literal.number(most))
+            counted: exp.Expr = number
+            for scan in per:
+                rows = exp.select(exp.Count(this=exp.Star()), copy=False).from_(base(scan.table), copy=False)
+                counted = exp.Mul(this=counted, expression=rows.subquery(copy=False))
+            within = exp.LTE(this=counted, expression=exp.Literal.number(most))
             capped = exp.select("*", copy=False).from_(inside(source, "s"), copy=False)
             capped.set("qualify", exp.Qualify(this=within))
             return capped

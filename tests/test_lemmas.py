@@ -294,6 +294,15 @@ MULTIPLYING = [  # one person's rows, by each other, by lists and by public tabl
     "SELECT count(y) FROM (SELECT id, first(tags ORDER BY age) AS l FROM customer GROUP BY id), unnest(l) AS u(x), unnest(l) AS v(y)",
     "SELECT vat, count(*) FROM orders o JOIN rate r ON o.country = r.country JOIN country c ON c.vat > 0.1 JOIN orders p ON p.customer = o.customer GROUP BY vat",
     "SELECT count(*) FROM (SELECT customer, status FROM orders UNION ALL SELECT id, segment FROM customer) s JOIN orders o USING (customer)",
+    # Caps on all of a person's rows: of a table, of a join, behind windows, groups and unions, and where owners are found by a join.
+    "SELECT x, count(*), sum(amount) FROM orders, range(7) AS r(x), range(3) AS q(y) GROUP BY x",
+    "SELECT count(*) FROM orders o, range(7) AS r(x), customer c WHERE o.customer = c.id AND quantity > x",
+    "SELECT count(*) FROM item i JOIN orders o ON i.order_id = o.id LEFT JOIN range(5) AS r(x) ON x < n",
+    "SELECT w, count(*) FROM (SELECT customer, row_number() OVER (PARTITION BY customer ORDER BY placed) AS w FROM orders), range(9) AS r(x) GROUP BY w",
+    "SELECT n, count(*) FROM (SELECT customer, status, count(*) AS n FROM orders GROUP BY ALL), range(9) AS r(x) GROUP BY n",
+    "SELECT status, count(*) FROM (SELECT customer, status FROM orders UNION ALL SELECT id, segment FROM customer), range(9) AS r(x) GROUP BY ALL",
+    "SELECT count(*) FROM (SELECT customer, status FROM orders INTERSECT SELECT id, segment FROM customer), range(9) AS r(x)",
+    "SELECT count(*) FROM orders o WHERE EXISTS (SELECT 1 FROM range(5) AS r(x) WHERE o.quantity < x)",
 ]
 
 
@@ -307,6 +316,8 @@ def test_growth(most: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if most:
         monkeypatch.setattr("dpsql.passes.track.STEPS", ((most, most),))
         monkeypatch.setattr("dpsql.passes.growth.WIDE", 10**9)
+        for name, number in (("growth.FACTOR", 1), ("track.MOST", 10 * most), ("track.TEXTS", 10 * most)):
+            monkeypatch.setattr(f"dpsql.passes.{name}", number)
     one, known = spec.DATABASES["shop"], catalog("gdp")
     everything = [*MULTIPLYING, *(QUERIES["shop"] if most in (0, 2) else [])]
     queries = [query for query in everything if not most or any(word in query for word in ("JOIN", "unnest", "EXISTS"))]

@@ -11,9 +11,9 @@ from typing import assert_never
 
 from dpsql.algebra import Aggregate, Call, Column, Expr, Free, call, conjuncts, constant, total
 from dpsql.catalog import DOUBLE, INTERVAL, VARCHAR, Catalog, Table, fold
-from dpsql.errors import Refused
 from dpsql.functions.facts import UNIT, plain_text
 from dpsql.passes.scope import columns_in
+from dpsql.passes.told import multiplying
 from dpsql.relations import (
     Capped,
     Filter,
@@ -29,6 +29,7 @@ from dpsql.relations import (
     Windowed,
     columns,
     enforce,
+    rebuilt,
     scans,
     sources,
 )
@@ -41,6 +42,8 @@ FEW = 100  # rows that one row may meet in a join before that counts as many
 LONG = 4_096  # bytes of a text or list in a row that may meet as many rows as the person has
 FACTOR = 1_000  # rows that lists and public tables may make of one row before the person's rows are capped
 MOST, TEXTS = 10_000_000, 1_000_000  # rows that they may then make of all of a person's rows; where there are texts
+SLOW = {"jaro_similarity": 10, "jaro_winkler_similarity": 10, "regexp_replace": 10, "regexp_extract_all": 20}
+SLOW |= {"string_split_regex": 20, "levenshtein": 50, "damerau_levenshtein": 250}  # of 10 us for 250 bytes
 RELEASED = 100_000  # rows of a table that is made from releases; loading more of them is refused
 
 Fixed = frozenset[str]  # columns whose values are given
@@ -85,6 +88,8 @@ class Growth:
              a row that becomes many rows at most WIDEST * UNIT bytes are made; a window that gives a text to other rows of the
              person makes as many of it as she has rows, like a join with them. A filter looks at one row at a time, so
              it is local, and it leaves no more rows than there were
+    Ends:    `narrowed` caps a person's rows (`Capped`, local) below joins and lists by which one of them becomes more than FACTOR rows,
+             at `ends` over what one becomes: so no more than `ends` rows of one person come of it. Branches each have a cap
     Checked: test_growth, test_lemmas (growth)
     """
 
@@ -175,7 +180,7 @@ class Growth:
         return min(self.rows(join.left, of_left).usual, self.rows(join.right, of_right).usual) > FEW
 
     def fits(self, relation: Relation) -> bool:
-        caps = math.prod(cap.most for cap in capped_in(relation))
+        caps = math.prod(caps_in(relation))
         return (caps <= WIDE or self.most == ROWS[-1]) and self.too_wide(relation) is None
 
     def too_wide(self, relation: Relation) -> Relation | None:
@@ -210,77 +215,52 @@ class Growth:
                 of_left, of_right = self.met(relation)
                 left_ = self.shortened(left, uses, made * of_left, own)
                 return replace(relation, left=left_, right=self.shortened(right, uses, made * of_right, own))
-            case Stack(left, right):
-                sides = [self.shortened(side, uses, made) for side in (left, right)]
-                assert isinstance(sides[0], Project) and isinstance(sides[1], Project)
-                return replace(relation, left=sides[0], right=sides[1])
             case Windowed(source, added):
                 # One row's text or list may come to stand in each row of the person; lag and lead give it to one row.
                 long = ("VARCHAR", "LIST")
                 carried = any(o.function not in ("lag", "lead") and o.facts.type.kind in long for _, o in added)
                 many, kept = (made * OWN, {}) if carried else (made, own)
                 return replace(relation, source=self.shortened(source, uses, many, kept))
-            case Filter(source) | Capped(source):
-                if isinstance(relation, Capped) and not relation.by:  # all that are left become about `ends` rows
-                    made = Rows(made.power, max(made.factor, WIDEST // 2))
-                return replace(relation, source=self.shortened(source, uses, made, own))
-            case Project(source) | Group(source):  # other names from here on
-                return replace(relation, source=self.shortened(source, uses, made))
-            case _:
-                assert_never(relation)
+            case Capped() if not (relation.by or relation.per):  # all that are left become many
+                made = Rows(made.power, max(made.factor, WIDEST // 2))
+            case Project() | Group() | Stack():  # other names from here on
+                own = None
+        return rebuilt(relation, lambda source: self.shortened(source, uses, made, own))
 
-    def narrowed(self, relation: Relation, made: Fraction = Fraction(1), stored: int = 1) -> Relation:
+    def narrowed(
+        self, relation: Relation, made: Fraction = Fraction(1), stored: int = 1, per: tuple[Scan, ...] = ()
+    ) -> Relation:
         """The relation with a cap on each person's rows, wherever one of them becomes more than FACTOR rows above.
 
-        It becomes `made` rows; of these the longest list that is stored in it, `stored`, does not count for that.
+        It becomes `made` rows, of which the longest list that is stored in it, `stored`, does not count for that; and so many
+        times as many as the released tables `per` have rows, which are counted when they are there.
         """
-        if all(scan.table.person is None for scan in scans(relation)):
+        if not private(relation):
             return relation
-        match relation:
-            case Unnest(source, list_, _, _, most):
-                fixed = length(list_)
-                return replace(
-                    relation,
-                    source=self.narrowed(source, made * (fixed or most), stored if fixed else max(stored, most)),
-                )
-            case Project(source):
-                return replace(relation, source=self.narrowed(source, made, stored))
-            case Filter(source) if multiplied(source):
-                return replace(relation, source=self.narrowed(source, made, stored))
-            case Stack(left, right, "union all"):
-                sides = [
-                    self.narrowed(side, made * stacked(relation) / stacked(side), stored) for side in (left, right)
-                ]
-                assert isinstance(sides[0], Project) and isinstance(sides[1], Project)
-                return replace(relation, left=sides[0], right=sides[1])
-            case Join(left, right) if multiplied(relation):
-                of_left, of_right = self.met(relation)
-                return replace(
-                    relation,
-                    left=self.narrowed(left, made * of_left.factor, stored),
-                    right=self.narrowed(right, made * of_right.factor, stored),
-                )
-        rows, person, found = self.rows(relation), person_of(relation), relation
-        match relation:
-            case Join(left, right):
-                # Of the two sides at least one meets no more rows than are known: it is this one that multiplies the other.
-                once = [Fraction(1 if met.power else met.factor) for met in self.met(relation)]
-                found = replace(relation, left=self.narrowed(left, once[0]), right=self.narrowed(right, once[1]))
-            case Filter(source) | Group(source) | Windowed(source) | Capped(source):
-                found = replace(relation, source=self.narrowed(source))
-            case Stack(left, right):
-                sides = [self.narrowed(left), self.narrowed(right)]
-                assert isinstance(sides[0], Project) and isinstance(sides[1], Project)
-                found = replace(relation, left=sides[0], right=sides[1])
-        many = made * rows.factor
-        few = many <= FACTOR * stored and many * self.stretch <= 10 * FACTOR * stored
-        if made == 1 or few or (not rows.power and many * self.stretch <= self.ends):
+        if multiplied(relation):
+            match relation:
+                case Unnest(_, list_, _, _, most):
+                    made, stored = made * (length(list_) or most), stored if length(list_) else max(stored, most)
+                case Join(left, right):
+                    met, other = (self.met(relation)[0], right) if private(left) else (self.met(relation)[1], left)
+                    table = released(other) if met == Rows(0, RELEASED) else None
+                    made, per = (made, (*per, table)) if table else (made * met.factor, per)
+            return rebuilt(relation, lambda source: self.narrowed(source, made, stored, per))
+        if isinstance(relation, Join):
+            # One side at least meets no more rows than are known of the other: what is left of it bounds both.
+            once = [Fraction(1 if met.power else met.factor) for met in self.met(relation)]
+            left, right = self.narrowed(relation.left, once[0]), self.narrowed(relation.right, once[1])
+            found: Relation = replace(relation, left=left, right=right)
+        else:
+            found = rebuilt(relation, self.narrowed)
+        rows, person = self.rows(relation), person_of(relation)
+        most = made * RELEASED ** len(per) * rows.factor
+        few = most <= FACTOR * stored and most * self.stretch <= 10 * FACTOR * stored
+        if (made == 1 and not per) or few or (not rows.power and most * self.stretch <= self.ends):
             return found
-        if person is None:
-            self.unowned = True
-            return found
+        self.unowned = self.unowned or person is None
         alias = " and ".join(dict.fromkeys(multiplying(relation))) or "a subquery"
-        return Capped(found, alias, person, max(1, int(self.ends / (made * self.stretch))))
+        return Capped(found, alias, person or "", max(1, int(self.ends / (made * self.stretch))), per=per)
 
     def met(self, join: Join) -> tuple[Rows, Rows]:
         """How many rows of the other side a row of the left side, and one of the right side, is looked at with."""
@@ -308,56 +288,35 @@ class Growth:
         return found
 
 
-def refusal(relation: Relation, stretch: Fraction) -> Refused:
-    """What is said of a part that is too wide."""
-    named = " and ".join(dict.fromkeys(multiplying(relation)))
-    rows = f"{int(WIDEST / stretch):,} rows" + (f" with texts {float(stretch):g} times as long" if stretch > 1 else "")
-    return Refused(
-        "join_too_wide",
-        f"one row may become more than {rows}: {named} multiply each other",
-        "Join on a column in which no value stands twice, GROUP BY in a subquery before the join, or unnest fewer lists.",
-    )
+def caps_in(relation: Relation) -> list[int]:
+    below = [cap for source in sources(relation) for cap in caps_in(source)]
+    return [relation.most, *below] if isinstance(relation, Capped) else below
+
+
+def private(relation: Relation) -> bool:
+    return any(scan.table.person is not None for scan in scans(relation))
 
 
 def multiplied(relation: Relation) -> bool:
     """Whether a relation makes rows out of one row of a person, with nothing of other rows in them."""
-    match relation:
-        case Filter(source):
-            return multiplied(source)
-        case Join(left, right):
-            return not all(any(scan.table.person is not None for scan in scans(side)) for side in (left, right))
-        case Stack():
-            return relation.kind == "union all"
-        case _:
-            return isinstance(relation, Unnest | Project)
+    if isinstance(relation, Join):
+        return not (private(relation.left) and private(relation.right))
+    return multiplied(relation.source) if isinstance(relation, Filter) else isinstance(relation, Unnest | Project)
 
 
-def stacked(relation: Relation) -> int:
-    """How many relations a UNION ALL puts together."""
-    match relation:
-        case Project(source) | Filter(source):
-            return stacked(source)
-        case Stack(left, right, "union all"):
-            return stacked(left) + stacked(right)
-        case _:
-            return 1
+def released(relation: Relation) -> Scan | None:
+    """The table, made from releases, of which a relation has some rows."""
+    if isinstance(relation, Filter | Project):
+        return released(relation.source)
+    return relation if isinstance(relation, Scan) and relation.table.path[0] == "temp" else None
 
 
 def person_of(relation: Relation) -> str | None:
     """The column of a relation that holds the person."""
-    match relation:
-        case Owned() | Group() | Windowed() | Capped():
-            return relation.person
-        case Filter(source) | Unnest(source):
-            return person_of(source)
-        case Project():
-            return relation.owner if relation.person is not None else None
-        case Stack(left):
-            return person_of(left)
-        case Join(left, right):
-            return relation.person or person_of(left) or person_of(right)
-        case _:
-            return None
+    if isinstance(relation, Project):
+        return relation.owner if relation.person is not None else None
+    own: str | None = getattr(relation, "person", None)
+    return own or next(filter(None, map(person_of, sources(relation))), None)
 
 
 def bytes_of(column: Column) -> Expr | None:
@@ -401,49 +360,13 @@ def parts(*given: Expr) -> Iterator[Expr]:
 
 
 def lengthens(given: Iterable[Expr]) -> Fraction:
-    """How many times longer than those of their row texts and lists are made."""
+    """How many times longer than those of their row texts and lists are made, or how much longer it takes to look at them."""
+    given = list(given)
     facts = [e.facts for e in given]
     texts = [found.growth * found.copies for found in facts if found.type in (VARCHAR, VARCHAR.list)]
     lists = [Fraction(found.copies) for found in facts if found.type.kind == "LIST"]
-    return max([Fraction(1), *texts, *lists])
-
-
-def capped_in(relation: Relation) -> Iterator[Capped]:
-    if isinstance(relation, Capped):
-        yield relation
-    for source in sources(relation):
-        yield from capped_in(source)
-
-
-def cuts(relation: Relation) -> Iterator[str]:
-    """What an analyst should know of rows and elements that are left out."""
-    if isinstance(relation, Capped):
-        rows = "one row" if relation.most == 1 else f"{relation.most:,} rows"
-        if relation.by:
-            yield f"one row is joined with at most {rows} of {relation.alias} of the same person"
-        else:
-            yield f"at most {rows} of one person in {relation.alias} count, as each becomes many"
-    if isinstance(relation, Filter) and relation.note:
-        yield relation.note
-    if isinstance(relation, Unnest) and relation.most:
-        yield f"of each list at most {relation.most:,} elements are unnested"
-    for source in sources(relation):
-        yield from cuts(source)
-
-
-def multiplying(relation: Relation) -> Iterator[str]:
-    """What the query calls the tables, lists and subqueries of a join."""
-    match relation:
-        case Scan() | Project():
-            yield from [] if relation.alias.startswith("#") else [relation.alias]
-        case Values(named):
-            yield named[0][0].split(".")[0]
-        case Unnest(source, _, column):
-            yield from multiplying(source)
-            yield column.split(".")[0] if not column.startswith("#") else "unnest"
-        case _:
-            for source in sources(relation):
-                yield from multiplying(source)
+    slow = [Fraction(SLOW.get(e.function, 1)) for e in given if isinstance(e, Call)]
+    return max([Fraction(1), *slow, *texts, *lists])
 
 
 def unique(table: Table, fixed: Fixed) -> bool:

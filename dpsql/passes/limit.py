@@ -14,7 +14,6 @@ from dpsql import algebra
 from dpsql.algebra import Column, identifier, name, total
 from dpsql.catalog import DOUBLE, HUGEINT, Catalog, fold, on_the_way
 from dpsql.functions import cast
-from dpsql.passes.growth import cuts
 from dpsql.passes.measure import (
     grids,
     huge,
@@ -35,6 +34,7 @@ from dpsql.passes.measure import (
 from dpsql.passes.native import natively
 from dpsql.passes.single import same_group, single
 from dpsql.passes.split import Split
+from dpsql.passes.told import cuts
 from dpsql.plan import Limits, PrivateKeys, PublicKeys, Unknown
 from dpsql.relations import steady
 

@@ -36,22 +36,7 @@ from dpsql.passes.measure import (
 from dpsql.passes.single import bounding, same_group, single, uses
 from dpsql.passes.split import Split
 from dpsql.plan import Axis, Block, Limits, PrivateKeys, PublicKeys, numbered, text_of_keys
-from dpsql.relations import (
-    Capped,
-    Filter,
-    Group,
-    Join,
-    Owned,
-    Project,
-    Relation,
-    Scan,
-    Unnest,
-    Windowed,
-    base,
-    owners,
-    select,
-    sources,
-)
+from dpsql.relations import Filter, Join, Owned, Project, Relation, Scan, Stack, base, owners, rebuilt, select, sources
 
 LISTED = 32  # texts that are looked up one after the other
 WIDEST = 36  # columns of the native form
@@ -168,15 +153,9 @@ def owners_in(relation: Relation) -> Iterator[Owned]:
 
 def mapped(relation: Relation, change: Callable[[Owned], Owned]) -> Relation:
     """The relation with other owners in the places of those that it has, wherever these can be reached."""
-    match relation:
-        case Owned():
-            return change(relation)
-        case Filter(source) | Project(source) | Windowed(source) | Group(source) | Unnest(source) | Capped(source):
-            return replace(relation, source=mapped(source, change))
-        case Join(left, right):
-            return replace(relation, left=mapped(left, change), right=mapped(right, change))
-        case _:
-            return relation
+    if isinstance(relation, Owned | Stack):
+        return change(relation) if isinstance(relation, Owned) else relation
+    return rebuilt(relation, lambda source: mapped(source, change))
 
 
 def hashed(split: Split) -> Literal["", "keys", "pairs"]:

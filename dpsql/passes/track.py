@@ -9,11 +9,11 @@ from itertools import product
 from typing import assert_never
 
 from dpsql.algebra import Call, Column, Expr, conjuncts
-from dpsql.catalog import Catalog, Reference, Table, Type, fold, path_to_person, several
+from dpsql.catalog import Catalog, Reference, Type, fold, path_to_person, several
 from dpsql.errors import Refused
-from dpsql.passes.growth import MOST, STEPS, TEXTS, Growth, equated, expressions, length, lengthens, parts, refusal
+from dpsql.passes.growth import MOST, STEPS, TEXTS, WIDEST, Growth, equated, expressions, length, lengthens, parts
 from dpsql.passes.resolve import Resolved
-from dpsql.passes.scope import written
+from dpsql.passes.told import not_local, not_one_person, refusal
 from dpsql.relations import (
     Capped,
     Filter,
@@ -28,6 +28,7 @@ from dpsql.relations import (
     Values,
     Windowed,
     origin,
+    rebuilt,
     scans,
     sources,
 )
@@ -63,6 +64,10 @@ class Located:
     type: Type | None = None
     leads: tuple[Lead, ...] = ()
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        return tuple(column for lead in self.leads for column in lead.columns)
+
 
 OTHERS = (
     "the persons of the two sides have different types",
@@ -82,9 +87,10 @@ def track(resolved: Resolved, catalog: Catalog) -> Tracked:
              without her. Everywhere else both sides have their owners, and the join equates them. That columns lead
              to the person is needed for the meaning only: where they do not, nothing would be found, so it is refused.
              Where a join would multiply the rows of a person by each other, one side is cut to so many rows of each
-             person and value of the columns that the join equates (`Capped`), and lists are cut before they are unnested: both are local, so one row of a person becomes at
-             most WIDEST rows (`Growth`), or the statement is refused. Rows with texts that are too long for being repeated so
-             often are left out, which is a filter
+             person and value of the columns that the join equates (`Capped`), and lists are cut before they are unnested:
+             both are local, so one row of a person becomes at most WIDEST rows (`Growth`), or the statement is refused.
+             Where it becomes more than FACTOR rows, a person's rows are cut before (`narrowed`), in the same way. Rows
+             with texts that are too long for being repeated so often are left out, which is a filter
     Checked: test_lemmas (locality, growth)
     """
     for scan in scans(resolved.relation):
@@ -102,7 +108,7 @@ def track(resolved: Resolved, catalog: Catalog) -> Tracked:
         if growth.fits(found.relation) and not growth.unowned:
             break
     else:
-        raise refusal(growth.too_wide(found.relation) or found.relation, stretch)
+        raise refusal(growth.too_wide(found.relation) or found.relation, int(WIDEST / stretch), stretch)
     uses = Counter(e.name for e in computed if isinstance(e, Column))
     found = replace(found, relation=growth.shortened(narrowed, uses))
     if found.person is None:
@@ -119,21 +125,6 @@ def track(resolved: Resolved, catalog: Catalog) -> Tracked:
         )
     me = frozenset(column for lead in found.leads if lead.label == ME for column in lead.columns)
     return Tracked(found.relation, found.person, resolved, resolved.keys, me)
-
-
-def not_one_person(table: Table, link: Reference, catalog: Catalog) -> Refused:
-    columns, version = ", ".join(link.referenced), catalog.policy.version is not None
-    many = f"ALTER TABLE {link.table} ADD PRIMARY KEY ({columns})"
-    verify = f"dpsql policy verify {catalog.place}" + " --policy POLICY" * (not catalog.place)
-    first = f"`{verify}`" if version else f'`{verify}` once the policy has [dataset] version = "1"'
-    does = f"runs {first if catalog.place else f'`{many}`'}"
-    does = f"loads {link.table} with one row for each" if catalog.loaded else does
-    return Refused(
-        "persons_not_verified",
-        f"a row of {table.name} may reach several persons: nothing says that no two rows of {link.table} have the same {columns}",
-        f"The owner {does}, or declares shared = true in [tables.{table.name}] if such rows "
-        "are to count for each of these persons.",
-    )
 
 
 def locate(relation: Relation, growth: Growth) -> Located:
@@ -161,7 +152,9 @@ def locate(relation: Relation, growth: Growth) -> Located:
             names = {e.name: word for word, e in keys if isinstance(e, Column)}
             leads = renamed(found.leads, names)
             if found.person is not None and not leads:
-                raise not_local("a GROUP BY, DISTINCT or aggregate in a subquery", "GROUP BY", found)
+                raise not_local(
+                    "a GROUP BY, DISTINCT or aggregate in a subquery", "GROUP BY", found.named, found.relation
+                )
             me = {column for lead in found.leads if lead.label == ME for column in lead.columns}
             alone = found.person is not None and all(is_person(found.relation, key, me) for _, key in keys)
             made_ = replace(relation, source=found.relation, person=found.person, alone=alone)
@@ -171,7 +164,7 @@ def locate(relation: Relation, growth: Growth) -> Located:
             for _, over in added:
                 names = {e.name: e.name for e in over.partition if isinstance(e, Column)}
                 if found.person is not None and not renamed(found.leads, names):
-                    raise not_local("a window function in a subquery", "PARTITION BY", found)
+                    raise not_local("a window function in a subquery", "PARTITION BY", found.named, found.relation)
             return replace(found, relation=replace(relation, source=found.relation, person=found.person))
         case Stack(left, right):
             return stacked(relation, locate(left, growth), locate(right, growth))
@@ -185,17 +178,6 @@ def is_person(relation: Relation, key: Expr, me: set[str]) -> bool:
     """Whether a column is the person in every row: behind an outer join it may be NULL in some."""
     found = origin(relation, key.name) if isinstance(key, Column) and key.name in me else None
     return found is not None and not found[1]
-
-
-def not_local(what: str, clause: str, found: Located) -> Refused:
-    words = (written(found.relation, column) for lead in found.leads for column in lead.columns)
-    names = dict.fromkeys(".".join(word.split(".")[-2:]) for word in words if word)
-    hint = f"Add one of these to {clause}: {', '.join(names)}." if names else "Keep the person's column in it."
-    return Refused(
-        "subquery_not_local",
-        f"{what} puts rows of several persons together, which would have to be released first",
-        hint,
-    )
 
 
 def renamed(leads: tuple[Lead, ...], names: dict[str, str]) -> tuple[Lead, ...]:
@@ -261,17 +243,12 @@ def settled(found: Located, growth: Growth) -> Located:
 
 
 def own(relation: Relation, owned: Owned) -> Relation:
-    match relation:
-        case Scan():
-            return owned if relation == owned.scan else relation
-        case Filter(source) | Unnest(source):
-            return replace(relation, source=own(source, owned))
-        case Join(left, right, _, kind):
-            if kind != "inner":  # a pending scan is on the left side of what is not an inner join
-                return replace(relation, left=own(left, owned))
-            return replace(relation, left=own(left, owned), right=own(right, owned))
-        case _:
-            return relation
+    if isinstance(relation, Scan):
+        return owned if relation == owned.scan else relation
+    if isinstance(relation, Join) and relation.kind != "inner":  # a pending scan is on its left side
+        return replace(relation, left=own(relation.left, owned))
+    ours = isinstance(relation, Filter | Unnest | Join)
+    return rebuilt(relation, lambda source: own(source, owned)) if ours else relation
 
 
 # --- joins --------------------------------------------------------------------------------------------------------------
