@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Context, Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,32 @@ from dpsql.prepare import prepare
 
 WHOLE = ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"]
 TYPES = [*WHOLE, "FLOAT", "DOUBLE", "DECIMAL(3,0)", "DECIMAL(4,1)", "DECIMAL(9,2)", "DECIMAL(18,3)", "DECIMAL(38,10)"]
+SHORT = {
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+    "DECIMAL(3,0)",
+    "DECIMAL(4,1)",
+    "DECIMAL(9,2)",
+}
 PERSONS = 200
+
+
+def ends(type_: str) -> tuple[Any, Any]:
+    """The least and the greatest value of a type; of a float some that are large."""
+    if type_ in ("FLOAT", "DOUBLE"):
+        return -1e30, 1e30
+    if type_.startswith("DECIMAL"):
+        width, scale = (int(part) for part in type_[8:-1].split(","))
+        most = Decimal("9" * width).scaleb(-scale, Context(prec=40))
+        return float(-most), float(most)
+    bits = {"TINY": 8, "SMALL": 16, "": 32, "BIG": 64, "HUGE": 128}[
+        type_.removeprefix("U").removesuffix("EGER").removesuffix("INT")
+    ]
+    return (0, 2**bits - 1) if type_[0] == "U" else (1 - 2 ** (bits - 1), 2 ** (bits - 1) - 1)
 
 
 def asked(path: Path, policy: dict[str, Any], query: str) -> float:
@@ -46,6 +73,41 @@ def test_sums_of_all_types(type_: str, single: bool, tmp_path: Path) -> None:
             for function, wanted in truth.items():
                 found = asked(path, policy, f"SELECT {function}(c) FROM t")
                 assert found == pytest.approx(float(wanted), rel=0.01), (prepared, columns, function)
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["many rows", "one row"])
+@pytest.mark.parametrize("type_", TYPES)
+def test_the_ends_of_all_types(type_: str, single: bool, tmp_path: Path) -> None:
+    """Where everyone has the least or the greatest value of the type, or NULL: right where the range is declared or short, else
+    clipped or refused, and never a failure."""
+    path, short = tmp_path / "t.duckdb", type_ in SHORT
+    for end, (prepared, declared) in product((0, 1), product((False, True), (False, True))):
+        value = ends(type_)[end]
+        path.unlink(missing_ok=True)
+        with duckdb.connect(str(path)) as connection:
+            connection.execute(f"CREATE TABLE t (id INTEGER {'PRIMARY KEY' * single}, c {type_})")
+            connection.execute(
+                f"INSERT INTO t SELECT range, CASE WHEN range % 4 THEN CAST('{value}' AS {type_}) END FROM range({PERSONS})"
+            )
+        policy = {
+            "dataset": {"id": "t"},
+            "budget": {"epsilon": 1e9, "delta": 1e-5},
+            "defaults": {"max_rows_contributed": 1},
+            "tables": {"t": {"person": "id", "columns": {"c": {"between": list(ends(type_))}} if declared else {}}},
+        }
+        if prepared:
+            prepare(path, read_policy(policy))
+        for function, times in (("sum", PERSONS * 3 // 4), ("avg", 1)):
+            try:
+                found = asked(path, policy, f"SELECT {function}(c) FROM t")
+            except dpsql.Refused as refusal:
+                assert not short and refusal.code in ("may_overflow", "policy_invalid"), (prepared, declared, refusal)
+                continue
+            wanted = float(value) * times
+            if short:
+                assert found == pytest.approx(wanted, rel=0.02, abs=2 * times), (prepared, declared, function, value)
+            else:
+                assert abs(found) <= abs(wanted) * 1.02 + times, (prepared, declared, function, value)
 
 
 @pytest.mark.parametrize(("low", "high", "each"), [(200, 300, 200), (-300, -200, -200), (-1000, 1000, 101)])
