@@ -39,7 +39,7 @@ def fewer_rows(query: str, plan: Plan, again: Again) -> Iterator[str]:
     if not limited or plan.max_rows < FEWER or plan.then is not None:
         return
     rows = plan.max_rows // FEWER
-    if less := compared(plan, again(query, rows)):
+    if less := compared(plan, planned(again, query, rows)):
         yield f"max_rows_contributed={rows}, if few persons have more rows here: {less}"
 
 
@@ -53,12 +53,16 @@ def per_group(query: str, plan: Plan, again: Again) -> Iterator[str]:
     low, high = (float(end * times) for end in (axes[0].low, axes[0].high))
     bounds = f"contribution_bounds_per_group => ({min(low, 0):g}, {max(high, 0):g})"
     text = with_argument(query, bounds)
-    try:
-        other = again(text) if text else None
-    except Refused:
-        return
-    if less := compared(plan, other):
+    if text and (less := compared(plan, planned(again, text))):
         yield f"sum(…, {bounds}), if few persons add up to more in a group: {less}"
+
+
+def planned(again: Again, *statement: object) -> Plan | Program | None:
+    """The plan of a statement, or None if it is refused: then it is no advice."""
+    try:
+        return again(*statement)
+    except Refused:
+        return None
 
 
 def with_argument(query: str, argument: str) -> str | None:

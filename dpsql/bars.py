@@ -17,6 +17,7 @@ from sqlglot import Token, TokenType
 from dpsql.catalog import encodable
 from dpsql.errors import Refused
 
+LONGEST = 64_000  # characters: of longer texts the parser says that they are too long
 NAMED = re.compile(r"dp_interval_(low|high)", re.IGNORECASE)
 # What ends a SELECT list. FROM does not, where it belongs to IS DISTINCT FROM.
 ENDS = frozenset({TokenType.FROM, TokenType.SEMICOLON, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY, TokenType.LIMIT, TokenType.QUALIFY, TokenType.WINDOW})  # fmt: skip
@@ -51,7 +52,7 @@ def cut(query: str) -> tuple[str, tuple[Ends, ...]]:
     >>> cut("SELECT count(*) AS c, DP_INTERVAL_LOW(c) AS low FROM t")[0]
     'SELECT count(*) AS c                             FROM t'
     """
-    if not NAMED.search(query):
+    if not NAMED.search(query) or len(query) > LONGEST:
         return query, ()
     try:
         tokens = sqlglot.tokenize(query, read="duckdb")
@@ -116,7 +117,7 @@ def select_list(tokens: Sequence[Token]) -> tuple[list[list[Token]], list[Token]
 def read(item: Sequence[Token], place: int) -> Ends | None:
     """DP_INTERVAL_LOW(column) [AS name]."""
     kinds = [token.token_type for token in item]
-    found = NAMED.fullmatch(item[0].text) if item else None
+    found = NAMED.fullmatch(item[0].text) if item and calls(item[0]) else None
     if found is None or len(item) not in (4, 5, 6) or (kinds[1], kinds[3]) != (TokenType.L_PAREN, TokenType.R_PAREN):
         return None
     if len(item) == 6 and kinds[4] is not TokenType.ALIAS:

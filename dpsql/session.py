@@ -179,9 +179,8 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
                 f"Pass a dict: {{'visits': {str(database)!r}}}.",
             )
         backend = DuckDB(gather({Path(database).stem: database}, declared), ours=True, loaded=True)
-    elif (
-        isinstance(database, str | Path) and Path(database).is_dir()
-    ):  # its other files are none of the policy's tables
+    elif isinstance(database, str | Path) and Path(database).is_dir():
+        # Its other files are none of the policy's tables.
         wanted = {fold(name) for name in declared.tables}
         files = [path for path in files_of(Path(database)) if fold(path.stem) in wanted]
         if len({path.stem for path in files}) < len(files):

@@ -81,7 +81,7 @@ class Growth:
              fixed. A group comes from at least one row, and one group has all its keys fixed
     Bytes:   `shortened` leaves out rows whose texts and lists are too long for how often they may be repeated. Of each text of
              a row that becomes many rows at most WIDEST * UNIT bytes are made; a window that gives a text to other rows of the
-             person makes as many of it as she has rows, like a join with them. A filter looks at one row at a time, so
+             person makes as many of it as the person has rows, like a join with them. A filter looks at one row at a time, so
              it is local, and it leaves no more rows than there were
     Checked: test_growth, test_lemmas (growth)
     """
