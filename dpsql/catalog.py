@@ -7,6 +7,7 @@ proofs: the generated scan enforces ranges and domains, and a reference only say
 from __future__ import annotations
 
 import datetime
+import json
 import math
 import re
 import tomllib
@@ -437,16 +438,18 @@ def whole(place: str, given: Any) -> int:
 
 
 def read_policy(source: str | Path | Mapping[str, Any]) -> Policy:
-    """Parse a policy from a TOML file or a dict of the same shape.
+    """Parse a policy from a TOML or JSON file or a dict of the same shape.
 
     >>> read_policy({"budget": {"epsilon": 1.0}, "tables": {}}).budget.accounting
     'pure'
     """
     if not isinstance(source, Mapping | str | Path):
         raise Refused(
-            "policy_unreadable", f"a {type(source).__name__} is no policy", "Pass a path of a TOML file, or a dict."
+            "policy_unreadable",
+            f"a {type(source).__name__} is no policy",
+            "Pass a path of a TOML or JSON file, or a dict.",
         )
-    top = only("top level", read_toml(source) if not isinstance(source, Mapping) else source, KNOWN["top level"])
+    top = only("top level", read_file(source) if not isinstance(source, Mapping) else source, KNOWN["top level"])
     views = top.get("views") or {}
     if not isinstance(views, Mapping) or not all(isinstance(text, str) for text in views.values()):
         raise wrong("views", "must map names to queries", 'Write big = "SELECT * FROM orders WHERE price > 1000".')
@@ -508,19 +511,31 @@ def read_clock(given: Any) -> Interval:
     return found
 
 
-def read_toml(file: str | Path) -> Mapping[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, in which as in TOML no name stands twice."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def read_file(file: str | Path) -> Mapping[str, Any]:
+    kind = "JSON" if Path(file).suffix.lower() == ".json" else "TOML"
     try:
-        return tomllib.loads(Path(file).read_text(encoding="utf-8"))
+        text = Path(file).read_text(encoding="utf-8")
+        return (
+            only_table("top level", json.loads(text, object_pairs_hook=once)) if kind == "JSON" else tomllib.loads(text)
+        )
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise Refused(
             "policy_unreadable",
             f"cannot read the policy {str(file)!r}: {reason}",
-            "Pass policy=PATH of a TOML file, or a dict.",
+            "Pass policy=PATH of a TOML or JSON file, or a dict.",
         ) from None
     except (ValueError, RecursionError) as error:
         hint = 'Look there: texts stand in quotes, person = "id", and tables in square brackets, [tables.orders].'
-        raise Refused("policy_invalid", f"the policy {str(file)!r} is not valid TOML: {error}", hint) from None
+        hint = hint if kind == "TOML" else "Look there: names and texts stand in double quotes."
+        raise Refused("policy_invalid", f"the policy {str(file)!r} is not valid {kind}: {error}", hint) from None
 
 
 def read_analyst(place: str, given: Any) -> Analyst:

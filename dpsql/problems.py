@@ -26,9 +26,9 @@ from dpsql.catalog import (
     declared_type,
     fold,
     read_date,
+    read_file,
     read_interval,
     read_policy,
-    read_toml,
     reference,
     unknown,
     whole,
@@ -43,7 +43,7 @@ LARGE_DELTA, LARGE_EPSILON = Fraction(1, 1000), 20
 def problems(source: str | Path | Mapping[str, Any]) -> list[Refused]:
     """What `connect` would refuse whatever the database is, in the order of the policy; each once."""
     try:
-        top = source if isinstance(source, Mapping) else read_toml(source)
+        top = source if isinstance(source, Mapping) else read_file(source)
     except Refused as error:
         return [error]
     return list({error.message: error for error in found(top)}.values())

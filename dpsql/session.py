@@ -97,7 +97,7 @@ def connect(
 
     `database` is the path of a DuckDB file or an open duckdb connection; or the path of a Parquet or CSV file, which is
     one table with the file's name; or of a directory of such files; or several of these and of frames, under the names of the policy's tables:
-    `{"visits": "visits/*.parquet", "people": df}`. Files and frames are read into memory, once. `policy` is a TOML file
+    `{"visits": "visits/*.parquet", "people": df}`. Files and frames are read into memory, once. `policy` is a TOML or JSON file
     or a dict, by default the file beside the database that ends in .policy.toml; `ledger` a path or ":memory:", by default a file beside the database. Whoever can choose the ledger can
     choose a fresh budget: this call is the data owner's.
     """

@@ -108,6 +108,19 @@ def test_toml_and_dict_are_the_same(tmp_path: Path) -> None:
     assert read_policy(path) == read_policy(str(path)) == read_policy(POLICY)
 
 
+def test_json_and_dict_are_the_same(tmp_path: Path) -> None:
+    """The ending says what a file is."""
+    path = tmp_path / "shop.policy.json"
+    path.write_text(text := json.dumps(POLICY, default=datetime.date.isoformat))
+    assert read_policy(path) == read_policy(str(path)) == read_policy(json.loads(text))
+    with pytest.raises(dpsql.Refused, match="not valid TOML"):
+        read_policy(path.rename(tmp_path / "shop.policy.toml"))
+    for broken in ('{"budget": ', "[]", "5", '{"budget": {"epsilon": 1}, "budget": {"epsilon": 2}}', "[" * 100_000):
+        path.write_text(broken)
+        with pytest.raises(dpsql.Refused, match=r"not valid JSON|expected a table"):
+            read_policy(path)
+
+
 def test_numbers_are_the_decimals_that_were_written() -> None:
     policy = read_policy(POLICY)
     assert (policy.budget.epsilon, policy.budget.delta) == (Fraction(1, 10), Fraction(1, 10**6))

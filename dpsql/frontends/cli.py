@@ -34,7 +34,7 @@ TYPED = {
     "epsilon_missing": "Use --epsilon 0.5.",
     "limit_invalid": "Use --max-rows 8 or --max-groups 8.",
     "parameter_missing": "Write the value into the query.",
-    "policy_unreadable": "Use --policy FILE, or make one: `dpsql init DB`.",
+    "policy_unreadable": "Use --policy FILE, TOML or JSON, or make one: `dpsql init DB`.",
     "query_id_invalid": "Use --id with a UUID.",
     "setting_not_supported": "Give the path of the database.",
     "source_not_supported": "Give the path of one DuckDB, Parquet or CSV file.",

@@ -133,8 +133,7 @@ def row_value(axis: Axis) -> exp.Expr:
             this=exp.Mul(this=cast(value, facts.type, DOUBLE), expression=algebra.literal(1 / axis.step, DOUBLE))
         )
         return exp.Paren(this=exp.Sub(this=steps, expression=algebra.literal(axis.low / axis.step, DOUBLE)))
-    if axis.low and facts.type != DOUBLE and facts.declared:  # exactly, before large numbers lose their last digits
-        shifted = algebra.call("-", axis.value, algebra.constant(axis.low))
+    if axis.low and facts.type != DOUBLE and facts.declared and (shifted := lowered(axis)).facts.type.width <= 38:
         value = cast(total(shifted), shifted.facts.type, DOUBLE)
     else:
         value = cast(value, facts.type, DOUBLE)
@@ -143,6 +142,11 @@ def row_value(axis: Axis) -> exp.Expr:
     if axis.step != 1:  # engines divide slower
         value = exp.Mul(this=value, expression=algebra.literal(1 / axis.step, DOUBLE))
     return exp.Round(this=value)
+
+
+def lowered(axis: Axis) -> algebra.Call:
+    """The value less `low`, exactly: large numbers do not lose their last digits. Its type may be wider than the engine has."""
+    return algebra.call("-", axis.value, algebra.constant(axis.low))
 
 
 def grid_value(axis: Axis, column: str, type_: Type) -> exp.Expr:
