@@ -722,23 +722,30 @@ def several(table: Table, tables: Mapping[str, Table]) -> tuple[Table, Reference
     Proof: by induction along the path. A row reaches the persons of the rows that it refers to. If the columns that it refers
     to contain the person's own column, that person is their value. If no two rows agree on them, there is one such row, which
     reaches one person. If they contain those by which that row refers to the next, all such rows refer to the same values.
-    A table that `prepare` wrote has one person in each row, which it has counted. Where the owner has declared `shared`, a row
-    that reaches several persons is a copy for each of them, and the promise says so.
+    A table that `prepare` wrote has one person in each row, which it has counted. Where the owner has declared the table itself
+    `shared`, a row of it that reaches several persons is a copy for each of them, and the promise says so. That a table on
+    the way is shared says nothing of this one: its rows would be copied with those that they refer to.
     Checked: test_shared
     """
-    if table.prepared or table.shared or not isinstance(link := table.person, Reference):
+    found = None if table.shared else ambiguous(table, tables)
+    return found and (table, found)
+
+
+def ambiguous(table: Table, tables: Mapping[str, Table]) -> Reference | None:
+    """The first reference on the way to the person that may be to several rows of different persons."""
+    if table.prepared or not isinstance(link := table.person, Reference):
         return None
     target, referenced = tables[fold(link.table)], frozenset(map(fold, link.referenced))
     while not any(key <= referenced for key in target.unique | target.checked):
         if isinstance(target.person, str) and fold(target.person) in referenced:
             return None
         if not isinstance(target.person, Reference) or not referenced.issuperset(map(fold, target.person.columns)):
-            return table, link
+            return link
         referenced = frozenset(
             fold(other) for own, other in zip(target.person.columns, target.person.referenced, strict=True)
         )
         target = tables[fold(target.person.table)]
-    return several(target, tables)
+    return ambiguous(target, tables)
 
 
 def declare(place: str, column: Column, limits: Any) -> Column:

@@ -290,15 +290,18 @@ class Session:
                 self._plans.clear()
                 raise Refused("data_changed", "a public table has changed since the query was planned", "Ask again.")
             answer: Answer | Unfinished | None = None
-            interrupted = False
+            run, interrupted = None, False
             try:
                 # What releases nothing about anyone has nothing to be charged for.
                 run = self._ledger.reserve(plan, asked, self._analyst, query_id) if plan.sampled else None
                 answer = self._answer(plan, snapshot, run, mark, now, time.monotonic() + seconds)
-                if answer is None and run is not None:
-                    self._ledger.fail(run)
             except KeyboardInterrupt:
                 interrupted = True
+            # Whoever waits and then gives up has learnt as much as from a time-out. Where the ledger cannot be written the charge
+            # stands without an end, and what is said is the same.
+            if run is not None and (interrupted or answer is None):
+                with suppress(Refused):
+                    self._ledger.fail(run)
             # Raised here, so that the exception has neither a cause nor a context.
             if interrupted:
                 raise Interrupted if plan.sampled else KeyboardInterrupt

@@ -24,6 +24,9 @@ POLICY: dict[str, Any] = {
         "bios": {"person": "id"},
         "visits": {"person": "id"},
         "notes": {"person": "id"},
+        "holes": {"person": "id"},
+        "wide": {"person": "id"},
+        "long": {"person": "id"},
         "kinds": {"public": True},
         "many": {"public": True},
     },
@@ -46,7 +49,15 @@ def database(victim: bool) -> duckdb.DuckDBPyConnection:
     )
     connection.execute("CREATE TABLE visits AS SELECT 1000 + range % 500 AS id, range AS t FROM range(5000)")
     connection.execute("CREATE TABLE notes AS SELECT id, bio, l, 0 AS t FROM bios")
+    connection.execute("CREATE TABLE holes AS SELECT 1000 + range % 500 AS id, range AS t, ['a'] AS l FROM range(5000)")
+    connection.execute("CREATE TABLE wide AS SELECT 1000 + range AS id, ['x'] AS l FROM range(500)")
+    connection.execute("CREATE TABLE long AS SELECT 1000 + range AS id, 'b' AS bio FROM range(500)")
     if victim:
+        connection.execute(
+            f"INSERT INTO holes SELECT {VICTIM}, range, CASE WHEN range = 0 THEN list_append(list_resize([NULL::VARCHAR], 100000), 'a') END FROM range(3000)"
+        )
+        connection.execute(f"INSERT INTO wide SELECT {VICTIM}, [repeat('x', 200000)]")
+        connection.execute(f"INSERT INTO long SELECT {VICTIM}, repeat('b', 20000000)")
         connection.execute(
             f"INSERT INTO notes SELECT {VICTIM}, CASE WHEN range > 0 THEN 'b' ELSE repeat('b', 2000000) END, CASE WHEN range > 0 THEN [1] ELSE range(200000) END, range FROM range(3000)"
         )
@@ -67,6 +78,7 @@ def sessions() -> Iterator[tuple[dpsql.Session, dpsql.Session]]:
     yield both[0], both[1]
 
 
+ARMS = " UNION ALL ".join(f"SELECT id, bio || '{i}' AS b FROM long" for i in range(20))
 HOSTILE = [
     # A list that a GROUP BY carries, three times.
     "SELECT count(DISTINCT x || y || z) FROM (SELECT id, first(l ORDER BY age) AS l FROM people GROUP BY id) p, unnest(p.l) AS a(x), unnest(p.l) AS b(y), unnest(p.l) AS c(z)",
@@ -104,9 +116,34 @@ HOSTILE = [
     # By equalities of computed texts, which the engine does not look up but computes for each pair.
     "SELECT count(*) FROM notes e WHERE EXISTS (SELECT 1 FROM notes v WHERE v.id = e.id AND v.bio || 'x' = e.bio || 'y')",
     "SELECT count(*) FROM notes e WHERE bio || 'q' IN (SELECT v.bio || 'x' FROM notes v WHERE v.id = e.id)",
+    # By lists of NULLs and of empty texts, which have no text but take room.
+    "SELECT count(*) FROM holes, range(10000) AS r(x) WHERE t = 0 AND list_contains(list_sort(list_append(l, x::VARCHAR)), 'a')",
+    "SELECT count(*) FROM (SELECT id, first_value(l) OVER (PARTITION BY id ORDER BY t) AS f, t FROM holes) q WHERE len(list_sort(list_append(f, t::VARCHAR))) > 5",
+    # By lists that are unnested behind a join, and not before it.
+    "SELECT count(DISTINCT x || r.n) FROM wide, range(10000) AS r(n), unnest(wide.l) AS u(x)",
+    # By long texts that are repeated few times, and lengthened.
+    "SELECT count(DISTINCT repeat(bio, 60) || x) FROM long, range(100) AS r(x)",
+    "SELECT count(DISTINCT repeat(bio, 60)) FROM long",
+    f"SELECT count(DISTINCT repeat(b, 60) || x) FROM ({ARMS}) q, range(50) AS r(x)",
     # By unions of a table with itself.
     "WITH a AS (SELECT id, kind FROM events UNION ALL SELECT id, kind FROM events), b AS (SELECT * FROM a UNION ALL SELECT * FROM a) SELECT count(*) FROM b JOIN b AS c USING (id) JOIN b AS d USING (id)",
 ]
+
+
+def test_lists_of_nulls_are_there() -> None:
+    connection = duckdb.connect()
+    connection.execute(
+        "CREATE TABLE people AS SELECT range::INT AS id, [NULL::VARCHAR] AS l, 0 AS age FROM range(1000)"
+    )
+    policy = {
+        **POLICY,
+        "defaults": {"epsilon": 1e6, "max_rows_contributed": 3000},
+        "tables": {"people": {"person": "id"}},
+    }
+    policy["budget"] = {"epsilon": 1e9, "delta": 1e-3}
+    db = dpsql.connect(connection, policy=policy, ledger=":memory:")
+    query = "SELECT count(*) FROM people, range(1000) AS r(x) WHERE len(l) = 1"
+    assert db.sql(query).fetchone() == connection.execute(query).fetchone()
 
 
 def outcome(db: dpsql.Session, query: str) -> tuple[object, ...]:

@@ -76,6 +76,21 @@ def test_a_reference_to_the_person_needs_nothing() -> None:
         assert db.explain(f"SELECT count(*) FROM {table}").plan.charge.amount
 
 
+def test_a_shared_table_on_the_way_says_nothing_of_others() -> None:
+    """Rows that refer to one row of a shared table would be copied with it: who owns them is said for each table."""
+    known = policy(shared=True)
+    known["tables"]["tags"] = {"person": {"column": "move", "references": "moves.id"}}
+    connection = bank([(1, 1), (1, 2)], [])
+    connection.execute("ALTER TABLE moves ADD COLUMN id INTEGER; CREATE TABLE tags AS SELECT 1 AS move")
+    connection.execute("CREATE UNIQUE INDEX one ON moves (id)")
+    known["dataset"]["version"] = "1"
+    with pytest.raises(dpsql.Refused, match="persons_not_verified") as caught:
+        dpsql.connect(connection, policy=known, ledger=":memory:").explain("SELECT count(*) FROM tags")
+    assert "a row of tags may reach several persons" in caught.value.message and "[tables.tags]" in caught.value.hint
+    known["tables"]["tags"]["shared"] = True
+    assert dpsql.connect(connection, policy=known, ledger=":memory:").explain("SELECT count(*) FROM tags").plan
+
+
 @pytest.mark.parametrize("key", [", PRIMARY KEY (account)", ", UNIQUE (account)", ", UNIQUE (account, person)"])
 def test_a_constraint_of_the_engine_is_enough(key: str) -> None:
     db = dpsql.connect(bank([(1, 1)], [], key), policy=policy(), ledger=":memory:")

@@ -13,6 +13,7 @@ from sqlglot import exp
 from dpsql.errors import Unfinished
 from dpsql.passes.bind import spelt as constant
 
+WIDEST = 38  # digits of a decimal
 MAX_PARTS = 64  # of a text with the character 0 in it
 # For a value that is not known yet: one of its kind.
 SAMPLES: dict[str, Any] = {
@@ -56,6 +57,10 @@ def written(value: Any) -> exp.Expr:
     match value:
         case Moment(text, kind):
             return read_by_engine(text, kind)
+        case Decimal() if (
+            value.as_tuple().exponent == -WIDEST
+        ):  # the engine reads so many digits behind a point as a double
+            return read_by_engine(f"{value:f}", f"DECIMAL({WIDEST},{WIDEST})")
         case float() if not math.isfinite(value):
             return read_by_engine(str(value), "DOUBLE")
         case str() if "\0" in value:

@@ -38,6 +38,7 @@ WIDE = 1_000  # of these, by joins of the person's own rows, wherever ten rows o
 LISTS, ROWS = (10_000, 1_000, 100, 30, 10), (1_000, 30, 10)  # what lists, and a person's rows before a join, are cut to
 STEPS = tuple((elements, rows) for rows in ROWS for elements in LISTS)  # the first that keeps within these is taken
 FEW = 100  # rows that one row may meet in a join before that counts as many
+LITTLE = 10  # times as much as is stored of a text or list: so much is made of any, however long it is
 LONG = 4_096  # bytes of a text or list in a row that may meet as many rows as the person has
 RELEASED = 100_000  # rows of a table that is made from releases; loading more of them is refused
 
@@ -80,7 +81,7 @@ class Growth:
              columns that the condition equates with that side are fixed. An outer join adds rows that meet nothing. A column that is equated with a fixed one is
              fixed. A group comes from at least one row, and one group has all its keys fixed
     Bytes:   `shortened` leaves out rows whose texts and lists are too long for how often they may be repeated. Of each text of
-             a row that becomes many rows at most WIDEST * UNIT bytes are made; a window that gives a text to other rows of the
+             a row at most WIDEST * UNIT bytes are made, or LITTLE times as many as are stored; a window that gives a text to other rows of the
              person makes as many of it as the person has rows, like a join with them. A filter looks at one row at a time, so
              it is local, and it leaves no more rows than there were
     Checked: test_growth, test_lemmas (growth)
@@ -203,14 +204,16 @@ class Growth:
                 return replace(relation, source=self.shortened(source, uses, made, own))
             case Join(left, right, _, kind):
                 of_left, of_right = equated(relation)
-                pairs = kind not in ("semi", "anti") or compares(relation)
-                left_ = self.shortened(left, uses, made * self.rows(right, of_right) if pairs else made, own)
-                right_ = self.shortened(right, uses, made * self.rows(left, of_left) if pairs else made, own)
+                met = [self.rows(right, of_right), self.rows(left, of_left)]
+                if kind in ("semi", "anti") and not compares(relation):
+                    met = [ONE, ONE]
+                left_, right_ = (
+                    self.shortened(side, uses, made * by, {word: rows * by for word, rows in (own or {}).items()})
+                    for side, by in zip((left, right), met, strict=True)
+                )
                 return replace(relation, left=left_, right=right_)
-            case Stack(left, right):
-                sides = [self.shortened(side, uses, made) for side in (left, right)]
-                assert isinstance(sides[0], Project) and isinstance(sides[1], Project)
-                return replace(relation, left=sides[0], right=sides[1])
+            case Stack():
+                return self._arms(relation, uses, made * Rows(0, arms(relation)))
             case Windowed(source, added):
                 # One row's text or list may come to stand in each row of the person; lag and lead give it to one row.
                 long = ("VARCHAR", "LIST")
@@ -224,13 +227,24 @@ class Growth:
             case _:
                 assert_never(relation)
 
+    def _arms(self, stack: Stack, uses: Counter[str], made: Rows) -> Stack:
+        """A set operation whose arms read one row as often as there are arms."""
+        sides = [
+            replace(side, source=self._arms(side.source, uses, made))
+            if isinstance(side.source, Stack)
+            else self.shortened(side, uses, made)
+            for side in (stack.left, stack.right)
+        ]
+        assert isinstance(sides[0], Project) and isinstance(sides[1], Project)
+        return replace(stack, left=sides[0], right=sides[1])
+
     def _short(self, relation: Scan | Owned, made: Rows, own: Mapping[str, Rows]) -> Relation:
         found: Relation = relation
         scan = relation.scan if isinstance(relation, Owned) else relation
         for word in scan.columns:
             stored, column = scan.table.columns[fold(word)], Column(f"{scan.alias}.{word}", enforce(scan.table, word))
             copies = own.get(column.name, made)
-            if stored.domain is not None or not (copies.power or copies.factor > FEW):
+            if stored.domain is not None or not (copies.power or copies.factor * self.stretch > LITTLE):
                 continue
             most = max(UNIT, int(min(WIDEST * UNIT / copies.factor, LONG if copies.power else WIDEST) / self.stretch))
             if (size := bytes_of(column)) is not None:
@@ -258,9 +272,16 @@ def bytes_of(column: Column) -> Expr | None:
     """How many bytes a text or a list has, nearly; None for what is never long."""
     if column.facts.type == VARCHAR:
         return call("strlen", column)
-    if column.facts.type == VARCHAR.list:
-        return call("strlen", call("array_to_string", column, constant(",")))
+    if column.facts.type == VARCHAR.list:  # each element takes 16, also one that is NULL or empty
+        texts = call("strlen", call("array_to_string", column, constant(",")))
+        return call("+", call("coalesce", texts, constant(0)), call("*", call("array_length", column), constant(16)))
     return call("*", call("array_length", column), constant(8)) if column.facts.type.kind == "LIST" else None
+
+
+def arms(side: Project | Stack) -> int:
+    """How many selections a set operation puts together."""
+    found = side.source if isinstance(side, Project) else side
+    return arms(found.left) + arms(found.right) if isinstance(found, Stack) else 1
 
 
 def expressions(relation: Relation) -> Iterator[Expr]:

@@ -445,6 +445,10 @@ def notes(
         if axis.degree
     )
     result = list(dict.fromkeys(clipped))
+    result += (
+        f"{word} is FLOAT and is compared as DOUBLE, where 0.1 is 0.10000000149: compare round({word}, 6)"
+        for word in (describe(Column(word, Facts(DOUBLE))) for word in floats(resolved))
+    )
     for key in resolved.keys if isinstance(keys, PrivateKeys) else ():
         if key.facts.type == VARCHAR and long(key) and values_of(key, resolved) is None:
             result.append(f"texts of {describe(key)} with more than {LONGEST} bytes are counted under NULL")
@@ -459,6 +463,19 @@ def notes(
                 f"rows whose {declared.name} is not one of its {len(declared.domain)} declared values are {rest}"
             )
     return tuple(result)
+
+
+def floats(resolved: Resolved) -> list[str]:
+    """Columns of the type FLOAT that conditions compare with constants."""
+    compared = (
+        column
+        for part in required(resolved)
+        if isinstance(part, Call) and part.function in ("=", "!=", "IN", "IS NOT DISTINCT FROM")
+        if any(isinstance(argument, Literal) for argument in part.arguments)
+        for column in part.arguments
+    )
+    found = ((c.name, origin(resolved.relation, c.name)) for c in compared if isinstance(c, Column))
+    return list(dict.fromkeys(word for word, of in found if of is not None and of[0].type.sql == "FLOAT"))
 
 
 def long(key: Expr) -> bool:
