@@ -728,7 +728,7 @@ def several(table: Table, tables: Mapping[str, Table]) -> tuple[Table, Reference
     Checked: test_shared
     """
     found = None if table.shared else ambiguous(table, tables)
-    return found and (table, found)
+    return None if found is None else (table, found)
 
 
 def ambiguous(table: Table, tables: Mapping[str, Table]) -> Reference | None:
