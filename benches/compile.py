@@ -15,8 +15,8 @@ from fractions import Fraction
 
 import sqlglot
 
-from dpsql.catalog import Catalog, Schema, build, read_policy
-from dpsql.compile import compile
+from dpsql.compiler.compile import compile
+from dpsql.policy.catalog import Catalog, Schema, build, read_policy
 
 POLICY = {
     "budget": {"epsilon": 1.0, "delta": 1e-6},

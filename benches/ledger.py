@@ -22,10 +22,10 @@ import duckdb
 
 import dpsql
 from dpsql import head
-from dpsql.catalog import Policy, read_policy
+from dpsql.compiler.program import Plan
+from dpsql.kernel.mechanisms import write
 from dpsql.ledger import SELECT, Entry, Ledger
-from dpsql.mechanisms import write
-from dpsql.plan import Plan
+from dpsql.policy.catalog import Policy, read_policy
 
 QUERY = "SELECT count(*) FROM visits WHERE age BETWEEN 30 AND 40"
 POLICY = {

@@ -24,8 +24,8 @@ from overhead import declared
 from workloads import EVENTS
 
 import dpsql
-from dpsql.plan import Plan
-from dpsql.release import release
+from dpsql.compiler.program import Plan
+from dpsql.kernel.release import release
 
 
 def median(times: int, act: Callable[[], Any]) -> float:
@@ -54,8 +54,8 @@ def main() -> None:
                     policy = declared(EVENTS, query, form == "norm")
                     with dpsql.connect(own, policy=policy, ledger=":memory:") as db:
                         plan = db.explain(query.sql).plan
-                        assert isinstance(plan, Plan) and plan.limits is not None
-                        sql = plan.limits.rows
+                        assert isinstance(plan, Plan) and plan.release.limits is not None
+                        sql = plan.release.limits.rows
                         steps = {
                             "plain": lambda q=query: own.sql(q.sql).fetchall(),
                             "stream": lambda s=sql: drop(own.sql(s)),

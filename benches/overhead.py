@@ -38,8 +38,8 @@ from accuracy import DELTA, EPSILON, HERE, ask_peer, error, flatten, peers_of, s
 from workloads import EVENTS, HITS, TPC_H, Query, Workload, policy_of
 
 import dpsql
-from dpsql.catalog import read_policy
-from dpsql.passes import limit
+from dpsql.kernel.limits import limit
+from dpsql.policy.catalog import read_policy
 from dpsql.prepare import prepare
 
 FORMS = ("norm", "caps", "prepared", "sql")

@@ -19,13 +19,13 @@ import click
 
 import dpsql
 from dpsql import dbapi, errors
-from dpsql.aggregates import AGGREGATES
 from dpsql.answer import Answer
+from dpsql.compiler.aggregates import AGGREGATES
 from dpsql.explain import Explanation
 from dpsql.frontends import sqlalchemy
 from dpsql.frontends.cli import cli
 from dpsql.frontends.notebook import DpsqlMagics
-from dpsql.functions import FUNCTIONS
+from dpsql.kernel.functions import FUNCTIONS
 from dpsql.session import Budget, Session
 
 ROOT = Path(__file__).parent.parent
@@ -67,7 +67,7 @@ SIGNS = {  # of operators that the table names by the types of their sides
 def functions() -> Iterator[str]:
     """One table for each file of the function table."""
     for module, title in FAMILIES.items():
-        found = vars(sys.modules[f"dpsql.functions.{module}"])[module.upper()]
+        found = vars(sys.modules[f"dpsql.kernel.functions.{module}"])[module.upper()]
         rows = [FUNCTIONS[function.name] for function in found]
         signs = [f"`{SIGNS.get(row.name, row.name)}`" for row in rows if row.arguments is None]
         yield f"### {title}\n"

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from typing import Literal, Protocol, final
 
-from dpsql.plan import Limits
+from dpsql.kernel.limits.native_form import Limits
 
 __all__ = [
     "Keys",

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 import sqlglot
 from sqlglot import TokenType
 
+from dpsql.compiler.program import Plan, Program
 from dpsql.errors import Refused
 from dpsql.explain import expected, figure
-from dpsql.plan import Plan, PrivateKeys, Program
+from dpsql.kernel.keys import PrivateKeys
 
 FEWER = 4  # times fewer rows of a person, or less of a sum, than the limit that stands
 Again = Callable[..., Plan | Program]  # plans a statement; with `max_rows`, under another limit
@@ -21,24 +22,24 @@ Again = Callable[..., Plan | Program]  # plans a statement; with `max_rows`, und
 
 def advice(query: str, plan: Plan | Program, again: Again) -> Iterator[str]:
     """At most three lines, the most useful first."""
-    if not isinstance(plan, Plan) or not plan.noise:
+    if not isinstance(plan, Plan) or not plan.release.noise:
         return
     found = list(per_group(query, plan, again))
     yield from found or fewer_rows(query, plan, again)
-    for unknown in plan.unknowns if plan.then is not None else ():
+    for unknown in plan.release.unknowns if plan.then is not None else ():
         if unknown.what == "rows":
             yield "max_rows_contributed in the policy, or with the query: a limit that is known costs nothing to choose"
             break
-    if isinstance(plan.keys, PrivateKeys):
+    if isinstance(plan.release.keys, PrivateKeys):
         yield "the values to group by, declared in the policy (`in`): then all groups are shown, whoever has them"
 
 
 def fewer_rows(query: str, plan: Plan, again: Again) -> Iterator[str]:
     """A smaller limit on the rows of one person."""
-    limited = any(summand.kind != "persons" for summand in plan.summands) and not plan.apart
-    if not limited or plan.max_rows < FEWER or plan.then is not None:
+    limited = any(summand.kind != "persons" for summand in plan.release.summands) and not plan.release.apart
+    if not limited or plan.release.max_rows < FEWER or plan.then is not None:
         return
-    rows = plan.max_rows // FEWER
+    rows = plan.release.max_rows // FEWER
     if less := compared(plan, planned(again, query, rows)):
         yield f"max_rows_contributed={rows}, if few persons have more rows here: {less}"
 
@@ -46,10 +47,10 @@ def fewer_rows(query: str, plan: Plan, again: Again) -> Iterator[str]:
 def per_group(query: str, plan: Plan, again: Again) -> Iterator[str]:
     """A range for what one person adds to a group, where one sum is asked for."""
     sums = [aggregate for aggregate in plan.estimates if aggregate.name == "sum" and aggregate.each is None]
-    axes = [axis for summand in plan.summands for axis in summand.axes if axis.degree]
-    if len(sums) != 1 or len(axes) != 1 or plan.then is not None or plan.apart or plan.max_rows < 2:
+    axes = [axis for summand in plan.release.summands for axis in summand.axes if axis.degree]
+    if len(sums) != 1 or len(axes) != 1 or plan.then is not None or plan.release.apart or plan.release.max_rows < 2:
         return
-    times = max(plan.max_rows // (2 * FEWER), 1)
+    times = max(plan.release.max_rows // (2 * FEWER), 1)
     low, high = (float(end * times) for end in (axes[0].low, axes[0].high))
     bounds = f"contribution_bounds_per_group => ({min(low, 0):g}, {max(high, 0):g})"
     text = with_argument(query, bounds)

@@ -11,10 +11,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dpsql import bars
-from dpsql.accountant import Loss
 from dpsql.bars import Shown, layout, with_ends
-from dpsql.catalog import Type
-from dpsql.plan import Plan, Program
+from dpsql.compiler.program import Plan, Program
+from dpsql.kernel.accountant import Loss
+from dpsql.policy.catalog import Type
 
 if TYPE_CHECKING:
     import numpy as np

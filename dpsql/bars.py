@@ -14,8 +14,8 @@ from typing import Literal
 import sqlglot
 from sqlglot import Token, TokenType
 
-from dpsql.catalog import encodable
 from dpsql.errors import Refused
+from dpsql.policy.catalog import encodable
 
 LONGEST = 64_000  # characters: of longer texts the parser says that they are too long
 NAMED = re.compile(r"dp_interval_(low|high)", re.IGNORECASE)

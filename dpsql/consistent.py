@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from dpsql.plan import Plan, PublicKeys
+from dpsql.compiler.program import Plan
+from dpsql.kernel.keys import PublicKeys
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,16 +76,21 @@ def fitting(plans: Sequence[Plan], axes: Sequence[Axes]) -> list[int]:
     factor depends on how the rows are spread over the groups, so a total is not the sum of its parts.
     """
     public = [
-        i for i, plan in enumerate(plans) if isinstance(plan.keys, PublicKeys) and plan.even and not plan.unknowns
+        i
+        for i, plan in enumerate(plans)
+        if isinstance(plan.release.keys, PublicKeys) and plan.release.even and not plan.release.unknowns
     ]
     domains: dict[int, object] = {}
     for i in public:
-        if plans[i].summands != plans[public[0]].summands or plans[i].max_rows != plans[public[0]].max_rows:
+        if (
+            plans[i].release.summands != plans[public[0]].release.summands
+            or plans[i].release.max_rows != plans[public[0]].release.max_rows
+        ):
             return []
-        for axis, (_, *domain) in zip(axes[i], plans[i].keys.columns, strict=True):
+        for axis, (_, *domain) in zip(axes[i], plans[i].release.keys.columns, strict=True):
             if domains.setdefault(axis, domain) != domain:
                 return []
-    added = any(summand.kind == "rows" for i in public[:1] for summand in plans[i].summands)
+    added = any(summand.kind == "rows" for i in public[:1] for summand in plans[i].release.summands)
     return public if added and len(public) > 1 else []
 
 
@@ -95,19 +101,19 @@ def agreed(plans: Sequence[Plan], axes: Sequence[Axes], columns: Sequence[dict[s
     """
     import numpy as np
 
-    keys = [plan.keys.columns for plan in plans if isinstance(plan.keys, PublicKeys)]
+    keys = [plan.release.keys.columns for plan in plans if isinstance(plan.release.keys, PublicKeys)]
     shapes = [tuple(len(values) for _, _, values in columns_) for columns_ in keys]
     domains = {axis for held in axes for axis in held}
     result = [dict(one) for one in columns]
     whole = next((i for i, held in enumerate(axes) if len(held) == len(domains)), None)
-    for block, summand in enumerate(plans[0].summands):
+    for block, summand in enumerate(plans[0].release.summands):
         if summand.kind != "rows":  # a person, or a value, that is in two groups is one in their total
             continue
         names = summand.columns(block)
         for name in names:
             tables = [one[name].reshape(shape) for one, shape in zip(columns, shapes, strict=True)]
             # Noise on whole numbers vanishes where a query may cost very much; any weights do then, but not infinite ones.
-            deviations = [max(plan.mechanisms[block].deviation, 1e-6) for plan in plans]
+            deviations = [max(plan.release.mechanisms[block].deviation, 1e-6) for plan in plans]
             made = consistent([(h, t, d * d) for h, t, d in zip(axes, tables, deviations, strict=True)])
             for one, table in zip(result, made, strict=True):
                 one[name] = table

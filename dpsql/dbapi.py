@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from dpsql import errors, session
-from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
+from dpsql.kernel.accountant import Loss
 
 apilevel = "2.0"
 threadsafety = 1  # threads may share the module, but not connections: their cursors are not locked

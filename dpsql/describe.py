@@ -19,8 +19,8 @@ import sqlglot
 from sqlglot import exp
 
 from dpsql.backends.duckdb import CONFIG, finishes, second_opinion
-from dpsql.catalog import Catalog, Column, Interval, Reference, Table, Type, fold, quoted
 from dpsql.errors import Refused, of_engine
+from dpsql.policy.catalog import Catalog, Column, Interval, Reference, Table, Type, fold, quoted
 
 NAME = r'(?:"(?:[^"]|"")+"|\w+)'
 COMMAND = re.compile(

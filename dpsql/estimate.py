@@ -15,9 +15,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.algebra import Aggregate, Call, Column, Expr, Free, Literal
-from dpsql.mechanisms import Laplace, Mechanism
-from dpsql.plan import Estimate, Formula, Linear, Plan, Ratio
+from dpsql.compiler.program import Estimate, Formula, Linear, Plan, Ratio
+from dpsql.kernel.algebra import Aggregate, Call, Column, Expr, Free, Literal
+from dpsql.kernel.mechanisms import Laplace, Mechanism
 
 Array = NDArray[np.float64]
 Ends = tuple[Array, Array]
@@ -65,8 +65,8 @@ def bounds(plan: Plan, expression: Expr, released: Mapping[str, Array], confiden
     form = shape(plan, expression, released)
     if form is None or (isinstance(form, Linear) and not form.terms):
         return None
-    variance = {column: mechanism.deviation**2 for column, mechanism in plan.noise.items()}
-    z = quantile(plan.noises[0], confidence)
+    variance = {column: mechanism.deviation**2 for column, mechanism in plan.release.noise.items()}
+    z = quantile(plan.release.noises[0], confidence)
     rounding = 0.0 if expression.facts.type.sql == "DOUBLE" else 0.5 * 10.0**-expression.facts.type.scale
     match form:
         case Linear():

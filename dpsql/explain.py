@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import sqlglot
 
-from dpsql.accountant import UNIT, Loss, composed, loss_of, roughly, units
 from dpsql.answer import BARS
+from dpsql.compiler.program import Plan, Program
+from dpsql.compiler.whose import describe
 from dpsql.consistent import DISAGREE, fitting
 from dpsql.estimate import interval
-from dpsql.mechanisms import Approximate, Later, Threshold, more_for
-from dpsql.passes.split import describe
-from dpsql.plan import Plan, Program, PublicKeys, Summand, Unknown
+from dpsql.kernel.accountant import UNIT, Loss, composed, loss_of, roughly, units
+from dpsql.kernel.blocks import Summand, Unknown
+from dpsql.kernel.keys import PublicKeys
+from dpsql.kernel.mechanisms import Approximate, Later, Threshold, more_for
 
 TYPICAL_DELTA = Fraction(1, 10**6)  # for a budget that has none
 SIZES = (1_000, 100_000)  # rows of a group, where the error depends on them
@@ -181,8 +183,8 @@ def typical(plan: Plan) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
     """What would be released of groups of typical sizes, were values spread evenly: half of them at a quarter of their range,
     half at three quarters."""
     sizes = np.array(SIZES, dtype=np.float64)
-    columns = dict.fromkeys(plan.noise, sizes)
-    for index, summand in enumerate(plan.summands):
+    columns = dict.fromkeys(plan.release.noise, sizes)
+    for index, summand in enumerate(plan.release.summands):
         for name, powers in zip(summand.columns(index), summand.indices, strict=True):
             spots = product((0.25, 0.75), repeat=len(powers))
             parts = [
@@ -217,28 +219,28 @@ def totals(plan: Program) -> Iterator[str]:
 def release(plan: Plan) -> Iterator[str]:
     """What is released: groups, limit, choice, noise and the error to expect."""
     shown = "one"
-    if plan.threshold:
-        shown = (
-            f"those with about {plan.threshold.least:,} persons or more; at most {plan.threshold.keys:,} of one person"
+    if plan.release.threshold:
+        shown = f"those with about {plan.release.threshold.least:,} persons or more; at most {plan.release.threshold.keys:,} of one person"
+    elif isinstance(plan.release.keys, PublicKeys) and plan.release.keys.columns:
+        shown = f"{plan.release.keys.count:,}, all of them shown" + ", each with noise of its own" * bool(
+            plan.release.noise
         )
-    elif isinstance(plan.keys, PublicKeys) and plan.keys.columns:
-        shown = f"{plan.keys.count:,}, all of them shown" + ", each with noise of its own" * bool(plan.noise)
     yield f"groups    {shown}"
-    if any(summand.kind != "persons" for summand in plan.summands) and not plan.apart:
+    if any(summand.kind != "persons" for summand in plan.release.summands) and not plan.release.apart:
         yield f"limit     a person counts as {limited(plan)}"
-    elif plan.noise:
+    elif plan.release.noise:
         yield "limit     a person counts once in a group"
-    for unknown in plan.unknowns if plan.then is not None else ():
-        assert plan.ladder is not None
+    for unknown in plan.release.unknowns if plan.then is not None else ():
+        assert plan.release.ladder is not None
         yield (
             f"choice    {named(unknown)} is not declared: chosen privately first, for {plan.charge.currency} "
-            f"{float(plan.ladder.loss):.3g}; here as if it were {float(unknown.usual):g}"
+            f"{float(plan.release.ladder.loss):.3g}; here as if it were {float(unknown.usual):g}"
         )
     if plan.why:
         yield f"choice    {plan.why}"
-    for summand, mechanism in zip(plan.summands, plan.mechanisms, strict=True):
+    for summand, mechanism in zip(plan.release.summands, plan.release.mechanisms, strict=True):
         unit, what = measured(summand)
-        unit = "persons" if plan.apart else unit
+        unit = "persons" if plan.release.apart else unit
         yield f"noise     {mechanism.name}, deviation {mechanism.deviation / summand.weight:.4g} {unit} ({what})"
     for name, sizes in expected(plan).items():
         yield f"error     {name}: {at_sizes(sizes)}"
@@ -246,9 +248,9 @@ def release(plan: Plan) -> Iterator[str]:
 
 def limited(plan: Plan) -> str:
     """How much one person counts for: over several groups Gaussian noise limits the norm of their numbers of rows."""
-    most, grouped = plan.max_rows, bool(plan.keys.columns)
+    most, grouped = plan.release.max_rows, bool(plan.release.keys.columns)
     rows = f"{most:,} row{'s' * (most > 1)}"
-    if grouped and any(mechanism.name == "gaussian" for mechanism in plan.mechanisms):
+    if grouped and any(mechanism.name == "gaussian" for mechanism in plan.release.mechanisms):
         return f"{rows} at the most in one group, or {most / 2:,g} in each of four groups (the norm is {most:,})"
     return f"{rows} at the most" + ", in all groups together" * grouped
 
@@ -277,13 +279,13 @@ def figure(error: float) -> str:
 def described(plan: Plan) -> dict[str, Any]:
     """One release as data."""
     return {
-        "groups": plan.keys.count if isinstance(plan.keys, PublicKeys) else None,
-        "shown_from_persons": plan.threshold.least if plan.threshold else None,
-        "max_rows": plan.max_rows,
-        "chosen_first": [named(unknown) for unknown in plan.unknowns] if plan.then is not None else [],
+        "groups": plan.release.keys.count if isinstance(plan.release.keys, PublicKeys) else None,
+        "shown_from_persons": plan.release.threshold.least if plan.release.threshold else None,
+        "max_rows": plan.release.max_rows,
+        "chosen_first": [named(unknown) for unknown in plan.release.unknowns] if plan.then is not None else [],
         "noise": [
             {"name": mechanism.name, "deviation": mechanism.deviation / summand.weight, "of": measured(summand)}
-            for summand, mechanism in zip(plan.summands, plan.mechanisms, strict=True)
+            for summand, mechanism in zip(plan.release.summands, plan.release.mechanisms, strict=True)
         ],
         "errors": {
             name: {str(rows): error if math.isfinite(error) else None for rows, error in zip(SIZES, sizes, strict=True)}
@@ -299,9 +301,11 @@ def formatted(sql: str) -> str:
 
 def queries(plan: Plan) -> Iterator[str]:
     """The SQL of a release, with what each query is for as a comment above it."""
-    limits = plan.limits
+    limits = plan.release.limits
     inner = "the exact query, whose integers get noise"
-    runs: list[tuple[str, str]] = [("limits are chosen from this first", plan.climb)] if plan.then is not None else []
+    runs: list[tuple[str, str]] = (
+        [("limits are chosen from this first", plan.release.climb)] if plan.then is not None else []
+    )
     if limits is not None:
         runs += [("whose the rows are", sql) for sql in limits.owners]
         runs += [
@@ -310,7 +314,7 @@ def queries(plan: Plan) -> Iterator[str]:
             ("added up by the engine, as there is nothing to limit", limits.sums),
         ]
         inner = "in SQL alone, what gives the same integers"
-    runs += [(inner, plan.inner), ("computed from the release", plan.outer)]
+    runs += [(inner, plan.release.inner), ("computed from the release", plan.outer)]
     for what, sql in runs:
         if sql:
             yield f"-- {what}\n{formatted(sql)};"

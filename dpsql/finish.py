@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from dpsql.accountant import Loss
 from dpsql.answer import Answer, Row
 from dpsql.bars import Shown
-from dpsql.catalog import DOUBLE, MOST_DAYS, Type, quoted
+from dpsql.compiler.given import Moment
+from dpsql.compiler.program import Plan, Program, Read
 from dpsql.consistent import DISAGREE, agreed, fitting
 from dpsql.errors import Refused, Unfinished, of_engine
-from dpsql.passes.given import Moment
-from dpsql.plan import Keys, Plan, PrivateKeys, Program, PublicKeys, Read
+from dpsql.kernel.accountant import Loss
+from dpsql.kernel.keys import Keys, PrivateKeys, PublicKeys
+from dpsql.policy.catalog import DOUBLE, MOST_DAYS, Type, quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,18 +73,26 @@ class Scratch:
                  whatever `outer` computes is post-processing
         Checked: test_record_play
         """
-        if isinstance(plan.keys, PublicKeys) and hasattr(noisy, "__arrow_c_stream__"):
-            return self._answer(plan, partial(self._desk, tuple(plan.noise), noisy), loss)
+        if isinstance(plan.release.keys, PublicKeys) and hasattr(noisy, "__arrow_c_stream__"):
+            return self._answer(plan, partial(self._desk, tuple(plan.release.noise), noisy), loss)
         show = show_range(plan) if noisy is None else lambda cursor: cursor.register("noisy", noisy)
         return self._answer(plan, self._shown(show), loss)
 
     def again(self, plan: Plan, stored: str, loss: Loss) -> Answer:
         """The answer whose released table was `stored`."""
-        types = [(key, type_.sql) for key, type_, *_ in plan.keys.columns] if isinstance(plan.keys, PrivateKeys) else []
-        types += [(column, "DECIMAL(38, 0)") for column in plan.noise]
+        types = (
+            [(key, type_.sql) for key, type_, *_ in plan.release.keys.columns]
+            if isinstance(plan.release.keys, PrivateKeys)
+            else []
+        )
+        types += [(column, "DECIMAL(38, 0)") for column in plan.release.noise]
         cells = ", ".join(f'CAST("row" ->> {i} AS {type_}) AS "{name}"' for i, (name, type_) in enumerate(types))
         rows = f'SELECT {cells} FROM (SELECT unnest(CAST(? AS JSON[])) AS "row")'
-        show = (lambda cursor: cursor.execute(f'CREATE TEMP TABLE "noisy" AS {rows}', [stored])) if plan.noise else None
+        show = (
+            (lambda cursor: cursor.execute(f'CREATE TEMP TABLE "noisy" AS {rows}', [stored]))
+            if plan.release.noise
+            else None
+        )
         return self._answer(plan, self._shown(show or show_range(plan)), loss)
 
     def _answer(self, plan: Plan, see: See, loss: Loss) -> Answer:
@@ -234,8 +243,8 @@ class Scratch:
 
 def unfilled(plan: Plan) -> str:
     """The finishing query of a release, on a row that nobody has released."""
-    columns = [f'CAST(NULL AS {type_.sql}) AS "{key}"' for key, type_, *_ in plan.keys.columns]
-    columns += [f'CAST(0 AS DECIMAL(38, 0)) AS "{column}"' for column in plan.noise]
+    columns = [f'CAST(NULL AS {type_.sql}) AS "{key}"' for key, type_, *_ in plan.release.keys.columns]
+    columns += [f'CAST(0 AS DECIMAL(38, 0)) AS "{column}"' for column in plan.release.noise]
     return f'WITH "released" AS (SELECT {", ".join(["CAST(0 AS BIGINT) AS row", *columns])}) {plan.outer}'
 
 
@@ -274,8 +283,8 @@ def view(index: int, names: tuple[str, ...], query: str) -> str:
 
 def show_range(plan: Plan) -> Show:
     """Where nothing was asked about anyone the keys are all there is."""
-    assert isinstance(plan.keys, PublicKeys)
-    made = f'CREATE TEMP TABLE "noisy" AS SELECT range AS "number" FROM range({plan.keys.count})'
+    assert isinstance(plan.release.keys, PublicKeys)
+    made = f'CREATE TEMP TABLE "noisy" AS SELECT range AS "number" FROM range({plan.release.keys.count})'
     return lambda cursor: cursor.execute(made)
 
 
@@ -316,22 +325,24 @@ class Tables:
         self._see, self._made, self._size = see or scratch.connection.cursor, plan is None, 0
         if plan is None:
             weakref.finalize(self, drop, scratch, self._name)
-        elif isinstance(plan.keys, PublicKeys):
-            self._size = plan.keys.count
+        elif isinstance(plan.release.keys, PublicKeys):
+            self._size = plan.release.keys.count
         else:  # the order in which they came is not kept
             with self._see() as cursor:
-                made = cursor.execute(scratch.parsed(f'CREATE TEMP TABLE "sorted" AS {numbered(plan.keys)}'))
+                made = cursor.execute(scratch.parsed(f'CREATE TEMP TABLE "sorted" AS {numbered(plan.release.keys)}'))
                 ((self._size,),) = made.fetchall()
                 cursor.unregister("noisy")
 
     def _released(self, plan: Plan) -> str:
         """A query for what was released, with the number of each key."""
-        return numbered(plan.keys) if isinstance(plan.keys, PublicKeys) else 'SELECT * FROM "sorted"'
+        return numbered(plan.release.keys) if isinstance(plan.release.keys, PublicKeys) else 'SELECT * FROM "sorted"'
 
     def _finished(self, plan: Plan) -> str:
         released = self._released(plan)
-        if isinstance(plan.keys, PublicKeys) and plan.keys.columns:  # of each it has a row, in their order
-            released = f'SELECT * FROM {self._scratch.listed(plan.keys.text)} POSITIONAL JOIN "noisy"'
+        if (
+            isinstance(plan.release.keys, PublicKeys) and plan.release.keys.columns
+        ):  # of each it has a row, in their order
+            released = f'SELECT * FROM {self._scratch.listed(plan.release.keys.text)} POSITIONAL JOIN "noisy"'
         return f'WITH "released" AS ({released}) {plan.outer}'
 
     @property
@@ -383,9 +394,9 @@ class Tables:
             return json.dumps(cursor.execute(cells).fetchall())
 
     def columns(self) -> Mapping[str, NDArray[np.float64]]:
-        if self._plan is None or not self._plan.noise:
+        if self._plan is None or not self._plan.release.noise:
             return {}
-        columns = ", ".join(f'CAST("{name}" AS DOUBLE) AS "{name}"' for name in self._plan.noise)
+        columns = ", ".join(f'CAST("{name}" AS DOUBLE) AS "{name}"' for name in self._plan.release.noise)
         with self._see() as cursor:
             cells = f"SELECT {columns} FROM ({self._released(self._plan)}) ORDER BY row"
             return dict(cursor.execute(cells).fetchnumpy())

@@ -11,11 +11,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dpsql.accountant import CURRENCIES, UNIT, Charge, Currency, Loss, budget_of, in_words, units
 from dpsql.errors import Refused
+from dpsql.kernel.accountant import CURRENCIES, UNIT, Charge, Currency, Loss, budget_of, in_words, units
+from dpsql.kernel.mechanisms import Approximate, Gaussian, Laplace, Later, Threshold, cost, more_for, read
+from dpsql.kernel.mechanisms.later import together
 from dpsql.ledger import NOTHING, SELECT, Chain, Entry, Ledger, corrupt, failing_closed, initialise, usable
-from dpsql.mechanisms import Approximate, Gaussian, Laplace, Later, Threshold, cost, more_for, read
-from dpsql.mechanisms.later import together
 
 CLOSE = Fraction(1, 10**8)  # charges in delta are computed in floats, whose last digits differ between machines
 BLOCKS = " ▁▂▃▄▅▆▇█"

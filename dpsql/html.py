@@ -6,7 +6,7 @@ import math
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dpsql.catalog import Type
+from dpsql.policy.catalog import Type
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer, Ends

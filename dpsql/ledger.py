@@ -35,11 +35,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from dpsql import head
-from dpsql.accountant import CURRENCIES, Charge, Currency, budget_of, most_of
-from dpsql.catalog import Budget, Policy, fold
+from dpsql.compiler.program import Plan, Program
 from dpsql.errors import BudgetExhausted, Error, Refused
-from dpsql.mechanisms import Sampled, cost, read, write
-from dpsql.plan import Plan, Program
+from dpsql.kernel.accountant import CURRENCIES, Charge, Currency, budget_of, most_of
+from dpsql.kernel.mechanisms import Sampled, cost, read, write
+from dpsql.policy.catalog import Budget, Policy, fold
 
 log = logging.getLogger("dpsql")
 APPLICATION, VERSION = 0x64707371, 3  # "dpsq"
@@ -420,7 +420,7 @@ WITHOUT_DELTA = (
 def exhausted(plan: Plan | Program, balance: Balance, whose: str) -> BudgetExhausted:
     charge = plan.charge
     # Thresholds need a delta, and what waits is charged one whichever noise it gets; all else can do without, in epsilons.
-    free = charge.currency == "epsilon" and not any(part.threshold or part.waits for part in plan.parts)
+    free = charge.currency == "epsilon" and not any(part.release.threshold or part.waits for part in plan.parts)
     left, cost = (f"{100 * c.amount / balance.total.amount:.3g} %" for c in (balance.left, charge))
     return BudgetExhausted(
         "budget_exhausted",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsql.catalog import Type
 from dpsql.errors import Refused
+from dpsql.policy.catalog import Type
 
 if TYPE_CHECKING:
     from dpsql.answer import Answer

@@ -28,8 +28,8 @@ from typing import Any
 import duckdb
 
 from dpsql.backends.duckdb import CONFIG, DuckDB
-from dpsql.catalog import CODE, HIDDEN, Catalog, Policy, Schema, Table, build, fold, path_to_person, quoted
 from dpsql.errors import Refused
+from dpsql.policy.catalog import CODE, HIDDEN, Catalog, Policy, Schema, Table, build, fold, path_to_person, quoted
 from dpsql.verify import owner
 
 FORMAT = 2

@@ -10,8 +10,8 @@ from fractions import Fraction
 
 import duckdb
 
-from dpsql.catalog import Catalog, Column, Reference, Table, Type, Value, fold, quoted
-from dpsql.relations import typed
+from dpsql.kernel.relations import typed
+from dpsql.policy.catalog import Catalog, Column, Reference, Table, Type, Value, fold, quoted
 
 PERSONS, PUBLIC, OTHERS = 20_000, 100, 100  # persons, rows of a public table, values of a column that declares none
 PARTS = 1_000_003  # of a hash

@@ -20,30 +20,30 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from dpsql import compile as compiler
 from dpsql import describe
-from dpsql.accountant import Charge, Loss, in_words, roughly
 from dpsql.advice import advice
 from dpsql.answer import Answer
 from dpsql.backends import DuckDB
 from dpsql.backends.duckdb import Shadow, Snapshot, file_of, finishes, second_opinion
 from dpsql.bars import Ends, cut, layout, misplaced
-from dpsql.catalog import Catalog, Interval, Policy, Reference, Schema, build, encodable, fold, read_policy
+from dpsql.compiler import compile as compiler
+from dpsql.compiler.bind import bind
+from dpsql.compiler.program import Plan, Program
+from dpsql.compiler.rewrite import asks_time
 from dpsql.describe import Tables, tables_of, view_columns
 from dpsql.errors import Failed, Interrupted, Refused, Unfinished
 from dpsql.explain import Explanation, percent
 from dpsql.finish import Public, Scratch
 from dpsql.history import Run, runs_of
 from dpsql.interrupt import interruptible
+from dpsql.kernel.accountant import Charge, Loss, in_words, roughly
+from dpsql.kernel.mechanisms import Sampled
+from dpsql.kernel.release import Noisy, choose, release
 from dpsql.ledger import Balance, Ledger
-from dpsql.mechanisms import Sampled
-from dpsql.passes.bind import bind
-from dpsql.passes.rewrite import asks_time
-from dpsql.plan import Plan, Program
+from dpsql.policy.catalog import Catalog, Interval, Policy, Reference, Schema, build, encodable, fold, read_policy
 from dpsql.prepare import arrange, prepared
 from dpsql.progress import Progress, watched
 from dpsql.rehearse import NOTE, fill
-from dpsql.release import Noisy, choose, release
 from dpsql.sources import SUFFIXES, files_of, gather
 from dpsql.verify import once
 
@@ -330,7 +330,7 @@ class Session:
                 answers.append(scratch.finish(chosen, table, self._loss(part)))
                 kept.append([rungs, answers[-1].stored() if mark else ""])
                 scratch.agree(plan, answers)
-                drawn += chosen.drawn if rungs or part.waits else []
+                drawn += chosen.release.drawn if rungs or part.waits else []
             answer = self._whole(scratch, plan, answers, tables, self._loss(plan))
             if run is not None:
                 self._ledger.settle(run, json.dumps([mark, kept, now.isoformat()]) if mark else "", tuple(drawn))
@@ -666,9 +666,8 @@ class Session:
             return self._plans[asked]
         policy = self._catalog.policy
         epsilon_, delta_ = privacy(policy, epsilon, delta, policy.max_epsilon(self._analyst))
-        catalog = self._catalog.limited(*limits)
         try:
-            plan = compiler.compile(query, catalog, epsilon_, delta_, parameters, shares(weights), now)
+            plan = compiler.compile(query, self._catalog, epsilon_, delta_, parameters, shares(weights), now, limits)
             second_opinion(query)
             self._confirm(plan)
         except Refused as error:
@@ -705,11 +704,11 @@ def noisy(
 ) -> tuple[Plan, Noisy | None, tuple[int, ...]] | None:
     """What is released, with the plan that it was released by: if limits are chosen first, the one that follows the choice."""
     rungs: tuple[int, ...] = ()
-    if not plan.noise:  # the groups are public, and nothing is asked about them
+    if not plan.release.noise:  # the groups are public, and nothing is asked about them
         return plan, None, rungs
     if plan.then is not None:
         chosen = interruptible(
-            lambda: choose(plan, snapshot.run(plan.climb)),
+            lambda: choose(plan.release, snapshot.run(plan.release.climb)),
             snapshot.interrupt,
             partial(tick, "choosing limits for release"),
             end,
@@ -719,7 +718,7 @@ def noisy(
         plan, rungs = plan.then(chosen), chosen
     try:
         found = interruptible(
-            lambda: release(plan, snapshot.run), snapshot.interrupt, partial(tick, "computing release"), end
+            lambda: release(plan.release, snapshot.run), snapshot.interrupt, partial(tick, "computing release"), end
         )
     finally:
         tick("")
@@ -769,19 +768,19 @@ def fingerprint(plan: Plan | Program, query_id: str) -> str:
 
     By the SQL form, which is the same whether or not the data is prepared: a query is charged once also where that changes.
     """
-    texts = [query_id, *(part.inner for part in plan.parts), *beside(plan)]
+    texts = [query_id, *(part.release.inner for part in plan.parts), *beside(plan)]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
 def beside(plan: Plan | Program) -> tuple[str, ...]:
     """All SQL of a plan but for the exact queries."""
     reads = (read.query for part in plan.parts for read in (*part.waits, *part.reads))
-    return (plan.outer, *(text for part in plan.parts for text in (part.outer, part.climb)), *reads)
+    return (plan.outer, *(text for part in plan.parts for text in (part.outer, part.release.climb)), *reads)
 
 
 def written(plan: Plan | Program) -> tuple[str, ...]:
     """All SQL that a plan would run."""
-    return (*(text for part in plan.parts for text in part.exact), *beside(plan))
+    return (*(text for part in plan.parts for text in part.release.exact), *beside(plan))
 
 
 def shares(weights: Sequence[float] | None) -> tuple[Fraction, ...] | None:

@@ -21,8 +21,8 @@ from typing import Any
 
 import duckdb
 
-from dpsql.catalog import Policy, Type, declared_type, fold, only_table, quoted
 from dpsql.errors import Refused
+from dpsql.policy.catalog import Policy, Type, declared_type, fold, only_table, quoted
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SUFFIXES = (".parquet", *DELIMITERS)

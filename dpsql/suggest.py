@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dpsql.catalog import Described, Reference, Type, fold
+from dpsql.policy.catalog import Described, Reference, Type, fold
 
 # Names of tables and columns that are likely to stand for persons. A guess, which the owner confirms or corrects.
 PERSON = (

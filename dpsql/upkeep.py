@@ -19,7 +19,6 @@ from fractions import Fraction
 from pathlib import Path
 
 from dpsql import head
-from dpsql.catalog import Policy, fold
 from dpsql.errors import Refused
 from dpsql.history import check_rows
 from dpsql.ledger import (
@@ -40,6 +39,7 @@ from dpsql.ledger import (
     terms_of,
     usable,
 )
+from dpsql.policy.catalog import Policy, fold
 from dpsql.verify import Finding
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dpsql.catalog import PERSON, Catalog, Column, Reference, Table, fold, path_to_person, quoted
-from dpsql.relations import owners, referring, typed
+from dpsql.kernel.relations import owners, referring, typed
+from dpsql.policy.catalog import PERSON, Catalog, Column, Reference, Table, fold, path_to_person, quoted
 
 Ask = Callable[[str], tuple[Any, ...]]  # runs a query that gives one row
 

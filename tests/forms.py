@@ -8,30 +8,30 @@ import duckdb
 import pyarrow as pa
 
 from dpsql._native import Keys, limit_and_add_noise
-from dpsql.plan import Plan
+from dpsql.compiler.program import Plan
 
 
 def natively(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:
     """Its rows with all keys, and with noise so small that there is none."""
-    assert plan.limits is not None
-    limits = plan.limits
+    assert plan.release.limits is not None
+    limits = plan.release.limits
     rows, sums, persons = (connection.sql(sql) if sql else None for sql in (limits.rows, limits.sums, limits.persons))
     owners = [connection.sql(sql) for sql in limits.owners]
-    declared = Keys(connection.sql(plan.limits.declared)) if plan.limits.declared else None
-    scales, least = [2.0**-200] * len(plan.noise), 0 if plan.threshold else None
+    declared = Keys(connection.sql(plan.release.limits.declared)) if plan.release.limits.declared else None
+    scales, least = [2.0**-200] * len(plan.release.noise), 0 if plan.release.threshold else None
     exact = limit_and_add_noise(rows, sums, declared, limits, "laplace", scales, least, owners, persons)
     return rows_of(plan, exact)
 
 
 def by_sql(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:
     """Those of the SQL form, through Arrow too."""
-    return rows_of(plan, connection.sql(plan.inner))
+    return rows_of(plan, connection.sql(plan.release.inner))
 
 
 def rows_of(plan: Plan, stream: Any) -> list[tuple[Any, ...]]:
     table = pa.table(stream)
-    keys = len(table.columns) - len(plan.noise)
-    assert table.column_names[keys:] == list(plan.noise)
+    keys = len(table.columns) - len(plan.release.noise)
+    assert table.column_names[keys:] == list(plan.release.noise)
     columns = [column.to_pylist() for column in table.columns]
     integers = [list(map(int, column)) for column in columns[keys:]]
     return list(zip(*columns[:keys], *integers, strict=True))

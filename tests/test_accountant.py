@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from scipy.special import gammaln
 
 import dpsql
-from dpsql.accountant import (
+from dpsql.kernel.accountant import (
     UNIT,
     Charge,
     budget_of,
@@ -36,7 +36,7 @@ from dpsql.accountant import (
     rho_of,
     units,
 )
-from dpsql.mechanisms import Gaussian, Laplace, Threshold
+from dpsql.kernel.mechanisms import Gaussian, Laplace, Threshold
 
 DELTAS = [f"1e-{n}" for n in range(3, 16)]
 EPSILONS = [f"{digit}e{n}" for n in range(-6, 4) for digit in (1, 2.5, 6)] + ["1e4"]

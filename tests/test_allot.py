@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_lemmas import beside, catalog, read, releases
 
-from dpsql.accountant import UNIT, mu_of, units
-from dpsql.compile import release
-from dpsql.mechanisms import Gaussian, cost
-from dpsql.plan import Plan
+from dpsql.compiler.compile import release
+from dpsql.compiler.program import Plan
+from dpsql.kernel.accountant import UNIT, mu_of, units
+from dpsql.kernel.mechanisms import Gaussian, cost
 
 COLUMNS = ["quantity", "amount", "weight", "quantity * 2", "amount * quantity", "-weight"]
 
@@ -35,35 +35,42 @@ def test_charge(query: str, epsilon: str) -> None:
     """The charge is what the sampled scales cost, never more than what was asked for, and hardly less."""
     for ledger in ("pure", "gdp", "zcdp"):
         made = plan(query, ledger, epsilon)
-        if not made.noise:  # public keys alone
+        if not made.release.noise:  # public keys alone
             assert made.charge.amount == made.charge.delta == made.epsilon == made.delta == 0
             continue
-        ratios = [m.sensitivity / Fraction(m.scale) for m in made.noises]
-        gaussian = isinstance(made.noises[0], Gaussian)
+        ratios = [m.sensitivity / Fraction(m.scale) for m in made.release.noises]
+        gaussian = isinstance(made.release.noises[0], Gaussian)
         lost = sum(r * r for r in ratios) if gaussian else sum(ratios)
         if ledger == "zcdp":  # the same noise as gdp's, in another currency
             same = plan(query, "gdp", epsilon)
             assert made.sampled == same.sampled and made.charge == cost(same.sampled, "rho")
-            assert made.unknowns or made.charge.amount == units(lost / 2)
+            assert made.release.unknowns or made.charge.amount == units(lost / 2)
             continue
-        noise = Fraction("1e-8") * (Fraction(55, 100) if made.threshold else 1)
-        key_delta = made.threshold.delta if made.threshold else Fraction(0)
+        noise = Fraction("1e-8") * (Fraction(55, 100) if made.release.threshold else 1)
+        key_delta = made.release.threshold.delta if made.release.threshold else Fraction(0)
         asked = Fraction(mu_of(Fraction(epsilon), noise)) ** 2 if ledger == "gdp" else Fraction(epsilon)
         if ledger == "pure" and gaussian:  # it costs its epsilon and delta, which allow just that noise
-            assert made.covered is not None and made.drawn == (made.covered,) and made.covered.noise == noise
-            assert made.covered.drawn == (*made.mechanisms, *([made.threshold] if made.threshold else []))
-            allowed = Fraction(mu_of(made.covered.epsilon, noise)) ** 2
+            assert (
+                made.release.covered is not None
+                and made.release.drawn == (made.release.covered,)
+                and made.release.covered.noise == noise
+            )
+            assert made.release.covered.drawn == (
+                *made.release.mechanisms,
+                *([made.release.threshold] if made.release.threshold else []),
+            )
+            allowed = Fraction(mu_of(made.release.covered.epsilon, noise)) ** 2
             assert allowed * Fraction(999_999, 1_000_000) <= lost <= allowed
-            lost, key_delta = made.covered.epsilon, made.covered.delta
-        if made.ladder is None:
+            lost, key_delta = made.release.covered.epsilon, made.release.covered.delta
+        if made.release.ladder is None:
             assert lost * UNIT <= made.charge.amount < lost * UNIT + 1
             assert made.charge.delta == units(key_delta)
         else:  # charged before the limits are known: what noise and choice may cost at the most
-            lost += made.ladder.loss * len(made.unknowns)
+            lost += made.release.ladder.loss * len(made.release.unknowns)
             assert lost * UNIT <= made.charge.amount <= asked * UNIT + 1
             assert made.charge.delta >= units(key_delta)
         assert asked * Fraction(999_999, 1_000_000) <= lost <= asked
-        assert not made.threshold or made.threshold.delta <= Fraction("0.45e-8" if gaussian else "1e-8")
+        assert not made.release.threshold or made.release.threshold.delta <= Fraction("0.45e-8" if gaussian else "1e-8")
         assert made.charge.delta <= units(Fraction("1e-8"))
 
 
@@ -92,6 +99,6 @@ def test_counts_are_shared() -> None:
 def test_sensitivity_is_the_limit_in_grid_units() -> None:
     for query, rows in (("SELECT sum(age) FROM customer", 1), ("SELECT sum(quantity) FROM orders", 16)):
         made = plan(query, "pure")
-        (summand,), (mechanism,) = made.summands, made.mechanisms
-        assert made.max_rows == rows and mechanism.sensitivity == rows * summand.weight
+        (summand,), (mechanism,) = made.release.summands, made.release.mechanisms
+        assert made.release.max_rows == rows and mechanism.sensitivity == rows * summand.weight
         assert summand.weight >= 2**20 and summand.weight % summand.axes[0].grid == 0

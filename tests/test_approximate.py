@@ -18,11 +18,11 @@ from test_accountant import precise, true_delta
 from test_history import resealed
 
 import dpsql
-from dpsql.accountant import CURRENCIES, mu_of, units
+from dpsql.compiler.program import Plan
 from dpsql.history import recorded, verify
+from dpsql.kernel.accountant import CURRENCIES, mu_of, units
+from dpsql.kernel.mechanisms import Approximate, Gaussian, Laplace, Threshold, cost, read, write
 from dpsql.ledger import Entry
-from dpsql.mechanisms import Approximate, Gaussian, Laplace, Threshold, cost, read, write
-from dpsql.plan import Plan
 
 HALF = Fraction(1, 2)
 
@@ -46,13 +46,15 @@ def test_claim(epsilon: str, delta: str, blocks: list[int]) -> None:
     """What was drawn is (epsilon, delta)-DP in 60 digits, and hardly less; with a little less noise it is refused."""
     made = approximate(Fraction(epsilon), Fraction(delta), blocks)
     mu = precise(made.mu2) ** HALF
-    assert true_delta(mu, precise(made.epsilon)) <= precise(made.noise)
+    assert true_delta(mu, precise(made.epsilon)) <= precise(made.release.noise)
     if Fraction(1, 10**6) <= made.epsilon < 10**6:  # beyond, rounding is wider
-        assert true_delta(mu * (1 + 1e-7), precise(made.epsilon)) > precise(made.noise)
+        assert true_delta(mu * (1 + 1e-7), precise(made.epsilon)) > precise(made.release.noise)
     assert (made.cost("epsilon"), made.delta) == (Fraction(epsilon), Fraction(delta))
-    less = tuple(Gaussian(one.scale * (1 - 1e-8), one.sensitivity) for one in made.drawn if isinstance(one, Gaussian))
+    less = tuple(
+        Gaussian(one.scale * (1 - 1e-8), one.sensitivity) for one in made.release.drawn if isinstance(one, Gaussian)
+    )
     with pytest.raises(ValueError, match="costs more"):
-        Approximate(made.epsilon, made.noise, less)
+        Approximate(made.epsilon, made.release.noise, less)
 
 
 @pytest.mark.parametrize("persons", [1, 2, 4, 30])
@@ -60,12 +62,12 @@ def test_groups(persons: int) -> None:
     """k persons: k mu, at the same delta for the noise and the threshold's own; as dp-accounting has it."""
     made = approximate(Fraction(1), Fraction(1, 10**6), [1], keys=3)
     sigma = 1 / (persons * math.sqrt(made.mu2))
-    wanted = get_epsilon_gaussian(sigma, float(made.noise), 1e-9)
+    wanted = get_epsilon_gaussian(sigma, float(made.release.noise), 1e-9)
     assert float(made.epsilon_for(persons)) == pytest.approx(wanted, rel=1e-6)
     assert made.epsilon_for(persons) >= persons * made.epsilon
-    _, threshold = made.drawn
+    _, threshold = made.release.drawn
     assert isinstance(threshold, Threshold)
-    assert made.delta_for(persons) == made.noise + threshold.delta_for(persons)
+    assert made.delta_for(persons) == made.release.noise + threshold.delta_for(persons)
 
 
 @settings(deadline=None, max_examples=60)
@@ -92,9 +94,9 @@ def test_no_other_noise_and_no_other_ledger() -> None:
             Approximate(Fraction(1), Fraction(1, 10**6), drawn)
     for epsilon, noise in ((0, HALF), (-1, HALF), (1, 0), (1, 1), (1, 2)):
         with pytest.raises(ValueError):
-            Approximate(Fraction(epsilon), Fraction(noise), made.drawn)
+            Approximate(Fraction(epsilon), Fraction(noise), made.release.drawn)
     with pytest.raises(ValueError, match="no pure epsilon"):  # alone it cannot be charged there
-        cost(made.drawn, "epsilon")
+        cost(made.release.drawn, "epsilon")
 
 
 # --- in a ledger ------------------------------------------------------------------------------------------------------
@@ -132,7 +134,7 @@ def test_a_ledger_verifies(tmp_path: Path, declared: bool, neighbours: str) -> N
     path = tmp_path / "visits.ledger"
     plan = asked(path, declared, neighbours)
     (one,) = plan.sampled
-    assert isinstance(one, Approximate) and (plan.threshold is None) == declared and verify(path)
+    assert isinstance(one, Approximate) and (plan.release.threshold is None) == declared and verify(path)
     assert plan.charge.amount == units(Fraction(1)) and plan.charge.delta <= units(Fraction(1, 10**6))
     alone, family = recorded(path).spent(), recorded(path).spent(4)
     assert alone.epsilon == 3 and alone.delta == pytest.approx(3 * plan.charge.delta / 10**18)
@@ -178,7 +180,7 @@ def test_an_id_whose_query_had_other_noise(tmp_path: Path, monkeypatch: pytest.M
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE visits AS SELECT i % 900 AS person, i // 900 AS day FROM range(18000) t(i)")
         with monkeypatch.context() as patch:
-            patch.setattr("dpsql.compile.prefer", lambda laplace, gaussian: laplace)
+            patch.setattr("dpsql.compiler.compile.prefer", lambda laplace, gaussian: laplace)
             with dpsql.connect(connection, policy=policy, ledger=tmp_path / "visits.ledger") as db:
                 db.sql(QUERY, query_id="q")
         with dpsql.connect(connection, policy=policy, ledger=tmp_path / "visits.ledger") as db:

@@ -198,9 +198,9 @@ def test_the_engine_parser_confirms_only_what_was_planned(owner: duckdb.DuckDBPy
     db._shadow.confirm(plan)
     with pytest.raises((AssertionError, dpsql.Refused)):
         db._shadow.confirm(dataclasses.replace(plan, reference=lambda: sql, limits=None))
-    assert plan.limits is not None
+    assert plan.release.limits is not None
     with pytest.raises((AssertionError, dpsql.Refused)):
-        db._shadow.confirm(dataclasses.replace(plan, limits=dataclasses.replace(plan.limits, rows=sql)))
+        db._shadow.confirm(dataclasses.replace(plan, limits=dataclasses.replace(plan.release.limits, rows=sql)))
 
 
 def test_what_the_engine_cannot_run_is_refused_before_the_charge(owner: duckdb.DuckDBPyConnection) -> None:

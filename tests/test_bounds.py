@@ -10,19 +10,20 @@ import duckdb
 import pytest
 import shop
 import spec
+from dpsql.compiler.split import split
 from forms import by_sql, natively, same
 from test_lemmas import catalog, engine
 from test_specs import WIDE, close
 
 import dpsql
-from dpsql.compile import release
-from dpsql.passes.bound import bound
-from dpsql.passes.limit import limit
-from dpsql.passes.parse import parse
-from dpsql.passes.resolve import resolve
-from dpsql.passes.split import split
-from dpsql.passes.track import track
-from dpsql.plan import Plan, PublicKeys
+from dpsql.compiler.bound import bound
+from dpsql.compiler.compile import release
+from dpsql.compiler.parse import parse
+from dpsql.compiler.program import Plan
+from dpsql.compiler.resolve import resolve
+from dpsql.kernel.keys import PublicKeys
+from dpsql.kernel.limits.limit import limit
+from dpsql.kernel.persons import track
 
 # For each database: tables, the person's column in a query over them, keys and values; 0, 1 and 2 references from the person.
 SOURCES = {
@@ -117,7 +118,7 @@ def test_the_same_by_hand(opened: tuple[str, duckdb.DuckDBPyConnection, dpsql.Se
     assert answer.columns == tuple(exact.columns)
     rows, wanted = ({row[:keys]: row[keys:] for row in found.fetchall()} for found in (answer, exact))
     assert isinstance(answer.plan, Plan)
-    if isinstance(answer.plan.keys, PublicKeys):
+    if isinstance(answer.plan.release.keys, PublicKeys):
         assert rows.keys() >= wanted.keys()
     for key, row in rows.items():
         assert key in wanted or row[-1] == 0, (query, key)  # groups without rows are shown too
@@ -145,13 +146,13 @@ def test_one_row_in_each_group(query: str, ledger: str) -> None:
     shop.fill(engine(), rows)
     known = catalog(ledger)
     plan = release(parse(query), known, Fraction(1), Fraction(1, 10**8))
-    norm = plan.noises[0].norm
+    norm = plan.release.noises[0].norm
     limited = limit(split(bound(track(resolve(parse(query), known), known)), {}, norm), known, norm)
     assert limited.split.tracked.apart
     counted = f"{limited.inner().args['with_'].sql('duckdb')} SELECT max(n) FROM pairs"
     assert engine().execute(counted).fetchall() == [(1,)]
-    assert plan.limits is not None
-    assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.keys, PublicKeys))
+    assert plan.release.limits is not None
+    assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.release.keys, PublicKeys))
 
 
 def small(columns: str, rows: str, declared: dict[str, Any]) -> tuple[duckdb.DuckDBPyConnection, dpsql.Session]:
@@ -208,7 +209,9 @@ def planned(query: str, ledger: str = "gdp", **limits: int) -> Plan:
 
 
 def weights(plan: Plan) -> list[float]:
-    return [float(m.sensitivity) / s.weight for s, m in zip(plan.summands, plan.mechanisms, strict=True)]
+    return [
+        float(m.sensitivity) / s.weight for s, m in zip(plan.release.summands, plan.release.mechanisms, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -253,7 +256,7 @@ def test_parameters(db: dpsql.Session, kind: str) -> None:
         values: Any = [float(v) for v in given] if isinstance(given, list) else given
         plan = db.explain(told % marks, values).plan
         assert isinstance(plan, Plan) and isinstance(wanted, Plan)
-        assert plan.inner == wanted.inner and plan.outer == wanted.outer and plan.notes == wanted.notes
+        assert plan.release.inner == wanted.release.inner and plan.outer == wanted.outer and plan.notes == wanted.notes
     for bad in ([0, 0], [5, 1], ["0", "1"], [True, 3], [0, 1e300], [0, 1e-300]):
         with pytest.raises(dpsql.Refused, match="contribution_bounds") as refused:
             db.explain(told % "?, ?", bad)
@@ -268,7 +271,7 @@ def test_other_bounds_are_another_query(db: dpsql.Session) -> None:
     """The same id is one charge only for the same bounds."""
     query = "SELECT status, sum(weight, contribution_bounds_per_{} => ({}, {})) AS s FROM orders GROUP BY status"
     plans = [db.explain(query.format(*one)).plan for one in (("row", 0, 5), ("row", 0, 6), ("row", 1, 5), ("group", 0, 5), ("group", 0, 6))]  # fmt: skip
-    assert len({plan.parts[0].inner for plan in plans}) == len(plans)
+    assert len({plan.parts[0].release.inner for plan in plans}) == len(plans)
     first = db.sql(query.format("group", 0, 5), query_id="bounds").fetchall()
     assert db.sql(query.format("group", 0, 5), query_id="bounds").fetchall() == first
     with pytest.raises(dpsql.Refused):

@@ -10,7 +10,7 @@ import pytest
 import shop
 
 import dpsql
-from dpsql.plan import PublicKeys
+from dpsql.kernel.keys import PublicKeys
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ from dpsql.plan import PublicKeys
 def test_a_public_key_stands_once(clean: dpsql.Session, key: str) -> None:
     """Two constants that are one value of the key's type were two keys, and a person counted in each."""
     plan = clean.explain(f"SELECT {key} AS k, count(*) FROM item GROUP BY 1").plan
-    assert isinstance(plan.keys, PublicKeys)
+    assert isinstance(plan.release.keys, PublicKeys)
     clean._shadow.confirm(plan)
-    ((_, _, values),) = plan.keys.columns
+    ((_, _, values),) = plan.release.keys.columns
     assert len({float(v) for v in values if isinstance(v, int | float) or hasattr(v, "numerator")}) == len(
         [v for v in values if v is not None]
     )
@@ -39,7 +39,9 @@ def test_a_public_key_stands_once(clean: dpsql.Session, key: str) -> None:
 def test_intervals_are_written_from_their_value(clean: dpsql.Session, text: str) -> None:
     """The engine could not read '+3 month', and said so only when a row arrived."""
     plan = clean.explain(f"SELECT count(*) FROM orders WHERE placed + {text} > placed").plan
-    assert "'+" not in plan.inner and ("'3 months'" in plan.inner or "'-3 months'" in plan.inner)
+    assert "'+" not in plan.release.inner and (
+        "'3 months'" in plan.release.inner or "'-3 months'" in plan.release.inner
+    )
     assert clean.sql(f"SELECT count(*) FROM orders WHERE placed + {text} > placed", epsilon=1e6).fetchone()
 
 
@@ -51,7 +53,7 @@ def test_digits_of_other_scripts_are_no_numbers(clean: dpsql.Session) -> None:
 
 def test_a_constant_that_the_engine_cannot_read_is_refused(clean: dpsql.Session) -> None:
     plan = clean.explain("SELECT count(*) FROM orders WHERE placed + INTERVAL '3 month' > placed").plan
-    object.__setattr__(plan.limits, "rows", plan.limits.rows.replace("'3 months'", "'+3 months'"))
+    object.__setattr__(plan.release.limits, "rows", plan.release.limits.rows.replace("'3 months'", "'+3 months'"))
     with pytest.raises(dpsql.Refused, match="literal_invalid"):
         clean._shadow.confirm(plan)
 

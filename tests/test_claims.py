@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dpsql import compile as compiler
+from dpsql.compiler import compile as compiler
 from dpsql.frontends.proof import HEADINGS, OBLIGATIONS, lines, sections, title
-from dpsql.mechanisms import MECHANISMS
+from dpsql.kernel.mechanisms import MECHANISMS
 
 ROOT = Path(__file__).parent.parent
 TESTS = {path.stem: path.read_text() for path in (ROOT / "tests").glob("*.py")}

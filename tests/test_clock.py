@@ -13,8 +13,8 @@ from test_parse import catalog
 
 import dpsql
 from dpsql import session as sessions
-from dpsql.catalog import read_policy
-from dpsql.compile import compile
+from dpsql.compiler.compile import compile
+from dpsql.policy.catalog import read_policy
 from dpsql.session import rounded
 
 RECENT = "SELECT count(*) AS n FROM orders WHERE placed > now() - INTERVAL 30 DAY"

@@ -17,12 +17,12 @@ from test_lemmas import catalog
 
 import dpsql
 from dpsql import session as sessions
-from dpsql.compile import compile
+from dpsql.compiler.compile import compile
+from dpsql.compiler.parse import parse
+from dpsql.compiler.program import Plan, Program
+from dpsql.compiler.resolve import resolve
 from dpsql.history import verify
-from dpsql.passes.parse import parse
-from dpsql.passes.resolve import resolve
-from dpsql.passes.track import track
-from dpsql.plan import Plan, Program
+from dpsql.kernel.persons import track
 
 RELEASED = [one.query for one in spec.every("shop") if one.file.stem == "released" and not one.refused]
 TWO = "SELECT (SELECT count(*) FROM orders) / (SELECT count(*) FROM customer) AS n"
@@ -329,7 +329,7 @@ def test_all_levels_are_about_the_same_rows_beside_a_release(where: str) -> None
 
 def test_notes_name_the_limits_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are chosen privately, after the statement has been planned."""
-    monkeypatch.setattr(sessions, "choose", lambda plan, exact: (2,) * len(plan.unknowns))
+    monkeypatch.setattr(sessions, "choose", lambda plan, exact: (2,) * len(plan.release.unknowns))
     with dpsql.connect(shop.database(shop.clean()), policy=shop.undeclared(), ledger=":memory:") as db:
         query = "SELECT (SELECT sum(amount) FROM orders) AS a, (SELECT count(*) FROM customer) AS b"
         notes = " ".join(db.sql(query).notes)

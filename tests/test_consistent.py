@@ -71,7 +71,7 @@ def test_totals_are_better_than_alone(db: dpsql.Session) -> None:
     """The total of a level takes from the others what they know: its error is below that of its own noise."""
     query = "SELECT status, count(*) AS n FROM orders GROUP BY ROLLUP (status)"
     plan = db.explain(query, epsilon=1.0).plan
-    alone = plan.parts[1].mechanisms[0].deviation / plan.parts[1].summands[0].weight
+    alone = plan.parts[1].release.mechanisms[0].deviation / plan.parts[1].release.summands[0].weight
     totals = [dict(db.sql(query, epsilon=1.0).fetchall())[None] - 120 for _ in range(300)]
     expected = alone * (3 / 4) ** 0.5  # three parts of the same noise: 1 / (1 + 1/3) of the variance
     assert np.std(totals) == pytest.approx(expected, rel=0.25)

@@ -23,9 +23,9 @@ import pytest
 
 import dpsql
 from dpsql import dbapi
-from dpsql.catalog import KNOWN, read_policy
 from dpsql.frontends.demo import sample
-from dpsql.problems import problems
+from dpsql.policy.catalog import KNOWN, read_policy
+from dpsql.policy.problems import problems
 
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = {"shell.md"}  # its blocks run in test_shell

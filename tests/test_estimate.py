@@ -63,15 +63,15 @@ def test_error_bars_cover(people: duckdb.DuckDBPyConnection, what: str, persons:
     db = dpsql.connect(people, policy=policy, ledger=":memory:")
     query = f"SELECT {what} FROM people WHERE id < {persons}"
     plan = db.explain(query).plan
-    exact = people.execute(plan.inner).fetchone()
+    exact = people.execute(plan.release.inner).fetchone()
     assert exact is not None
     ((truth,),) = people.execute(query).fetchall()
     r, draws = np.random.default_rng(2), 20_000
     noise = {
         c: r.normal(0, m.deviation, draws) if accounting == "gdp" else r.laplace(0, m.scale, draws)
-        for c, m in plan.noise.items()
+        for c, m in plan.release.noise.items()
     }
-    released = {c: float(cell) + noise[c] for c, cell in zip(plan.noise, exact, strict=True)}
+    released = {c: float(cell) + noise[c] for c, cell in zip(plan.release.noise, exact, strict=True)}
     found = interval(plan, plan.outputs[0].expression, released, 0.95)
     assert found is not None
     low, high = found

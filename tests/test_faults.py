@@ -20,10 +20,10 @@ import pytest
 
 import dpsql
 from dpsql import head
-from dpsql.catalog import Policy, read_policy
+from dpsql.compiler.program import Plan
 from dpsql.history import recorded, verify
 from dpsql.ledger import Ledger
-from dpsql.plan import Plan
+from dpsql.policy.catalog import Policy, read_policy
 from dpsql.upkeep import raise_budget
 
 SHIM = "DPSQL_TEST_FAULTS"

@@ -17,10 +17,10 @@ from forms import by_sql, natively, same
 from test_single import POLICY, catalog, database
 
 import dpsql
-from dpsql.catalog import Catalog, read_policy
-from dpsql.compile import release
-from dpsql.passes.parse import parse
-from dpsql.plan import PublicKeys
+from dpsql.compiler.compile import release
+from dpsql.compiler.parse import parse
+from dpsql.kernel.keys import PublicKeys
+from dpsql.policy.catalog import Catalog, read_policy
 from dpsql.prepare import prepare
 
 FROM = [
@@ -100,8 +100,8 @@ def compared(connection: duckdb.DuckDBPyConnection, known: Catalog, chance: rand
         except dpsql.Refused:
             continue
         asked += 1
-        if plan.limits is not None:
-            ordered = isinstance(plan.keys, PublicKeys)
+        if plan.release.limits is not None:
+            ordered = isinstance(plan.release.keys, PublicKeys)
             assert same(natively(connection, plan), by_sql(connection, plan), ordered), query
     return asked
 

@@ -11,8 +11,8 @@ from sqlglot import exp
 from test_lemmas import stages
 
 import dpsql
-from dpsql.aggregates import RULES
 from dpsql.backends.duckdb import repeatable
+from dpsql.compiler.aggregates import RULES
 
 FINISHING = [one.query for one in spec.every("shop") if one.file.stem == "finishing" and not one.refused]
 

@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 import dpsql
-from dpsql.algebra import Aggregate, Call, Column, Expr, call, constant, plain, total
-from dpsql.catalog import INTERVAL, Interval, Type, read_interval
+from dpsql.compiler.parse import parse
+from dpsql.compiler.resolve import resolve
 from dpsql.errors import Refused
-from dpsql.functions import FUNCTIONS, Facts, brief, element, some
-from dpsql.functions.dates import FINE, GROWING, PARTS, WINDOW, since
-from dpsql.functions.intervals import LONG
-from dpsql.functions.numbers import REALS
-from dpsql.functions.text import MAX_COMPARED, MAX_SEARCHED, check_pattern
-from dpsql.passes.parse import parse
-from dpsql.passes.resolve import resolve
-from dpsql.relations import bounds, select
+from dpsql.kernel.algebra import Aggregate, Call, Column, Expr, call, constant, plain, total
+from dpsql.kernel.functions import FUNCTIONS, Facts, brief, element, some
+from dpsql.kernel.functions.dates import FINE, GROWING, PARTS, WINDOW, since
+from dpsql.kernel.functions.intervals import LONG
+from dpsql.kernel.functions.numbers import REALS
+from dpsql.kernel.functions.text import MAX_COMPARED, MAX_SEARCHED, check_pattern
+from dpsql.kernel.relations import bounds, select
+from dpsql.policy.catalog import INTERVAL, Interval, Type, read_interval
 
 CELLS: dict[str, list[str]] = {
     "TINYINT": ["-128", "-1", "0", "1", "127"],

@@ -17,11 +17,11 @@ from test_ledger import COUNT, compiled, copied, declare, opened, tampered
 
 import dpsql
 from dpsql import head
-from dpsql.catalog import read_policy
 from dpsql.frontends.cli import cli
 from dpsql.history import recorded, verify
+from dpsql.kernel.mechanisms import Gaussian, Ladder, Laplace, Later, Sampled, Threshold, read, write
 from dpsql.ledger import Entry, Ledger
-from dpsql.mechanisms import Gaussian, Ladder, Laplace, Later, Sampled, Threshold, read, write
+from dpsql.policy.catalog import read_policy
 from dpsql.upkeep import raise_budget
 
 BUDGET = {"epsilon": 4.0, "delta": 1e-6}

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.catalog import read_policy
+from dpsql.policy.catalog import read_policy
 
 DPSQL = Path(sys.executable).parent / "dpsql"
 

@@ -12,9 +12,9 @@ import pandas
 import pytest
 
 import dpsql
-from dpsql.catalog import Interval, read_interval
-from dpsql.passes import rows as passed
-from dpsql.passes.lower import operator
+from dpsql.compiler import rows as passed
+from dpsql.compiler.lower import operator
+from dpsql.policy.catalog import Interval, read_interval
 
 EQUAL = ["1 month", "30 days", "29 days 24:00:00", "2 months -30 days"]
 EXTREME = [

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 import dpsql
 from dpsql import _native
-from dpsql.accountant import mu_of_pure
-from dpsql.algebra import Column
-from dpsql.catalog import BIGINT, DOUBLE, Type
-from dpsql.functions import Facts
-from dpsql.mechanisms import Ladder
-from dpsql.plan import Unknown
+from dpsql.kernel.accountant import mu_of_pure
+from dpsql.kernel.algebra import Column
+from dpsql.kernel.blocks import Unknown
+from dpsql.kernel.functions import Facts
+from dpsql.kernel.mechanisms import Ladder
+from dpsql.policy.catalog import BIGINT, DOUBLE, Type
 
 TINY = Type("TINYINT")
 
@@ -169,9 +169,9 @@ def test_the_counts_are_right() -> None:
     connection.execute("CREATE TABLE event (person BIGINT, amount DOUBLE)")
     connection.execute(f"INSERT INTO event VALUES {rows}, {wide}")
     plan = dpsql.connect(connection, policy=POLICY, ledger=":memory:").explain("SELECT sum(amount) FROM event").plan
-    found = [-score for (score,) in connection.execute(plan.climb).fetchall()]
+    found = [-score for (score,) in connection.execute(plan.release.climb).fetchall()]
     wanted = []
-    for unknown in plan.unknowns:
+    for unknown in plan.release.unknowns:
         test = {
             "rows": "count(*) > {}",
             "high": "max(amount) FILTER (NOT isnan(amount)) > {}",
@@ -204,8 +204,8 @@ def test_a_sum_without_any_declaration(events: duckdb.DuckDBPyConnection, accoun
         for cell, exact, bar in zip(row[1:], wanted[1:], bars, strict=True):
             assert bar is not None and abs(cell - exact) <= 0.3 * exact + 3 * bar
     # A limit that is a hundred times too large has a chance of one in ten thousand.
-    assert answer.plan.then is None and 4 <= answer.plan.max_rows <= 2048
-    assert all(axis.high < 1e5 for summand in answer.plan.summands for axis in summand.axes)
+    assert answer.plan.then is None and 4 <= answer.plan.release.max_rows <= 2048
+    assert all(axis.high < 1e5 for summand in answer.plan.release.summands for axis in summand.axes)
     assert sum("chosen privately" in note for note in answer.notes) == 2
 
 
@@ -213,7 +213,7 @@ def test_a_huge_epsilon_chooses_what_clips_nobody(events: duckdb.DuckDBPyConnect
     policy = {**POLICY, "budget": {"epsilon": 1e12, "delta": 1e-6}}
     db = dpsql.connect(events, policy=policy, ledger=":memory:")
     answer = db.sql("SELECT count(*) FROM event", epsilon=1e9)
-    assert answer.plan.max_rows >= 12  # the largest has 9 rows; above that the prior decides
+    assert answer.plan.release.max_rows >= 12  # the largest has 9 rows; above that the prior decides
     assert answer.fetchall() == events.sql("SELECT count(*) FROM event").fetchall()
 
 

@@ -40,11 +40,11 @@ from hypothesis.stateful import (
 
 import dpsql
 from dpsql import head
-from dpsql.accountant import UNIT, Charge, units
-from dpsql.catalog import Policy, read_policy
+from dpsql.compiler.program import Plan
 from dpsql.history import recorded, verify
+from dpsql.kernel.accountant import UNIT, Charge, units
 from dpsql.ledger import VERSION, Ledger
-from dpsql.plan import Plan
+from dpsql.policy.catalog import Policy, read_policy
 from dpsql.upkeep import raise_budget
 
 COUNT = "SELECT count(*) FROM visits"
@@ -552,7 +552,10 @@ def test_a_limit_that_is_chosen_first(path: Path, accounting: str, neighbours: s
     query = "SELECT person % 3, count(*), sum(spend) FROM visits GROUP BY person % 3"
     with shop(9000) as connection, dpsql.connect(connection, policy=policy, ledger=path) as db:
         plan = db.explain(query, epsilon=20.0).plan
-        assert plan.ladder is not None and plan.sampled.count(plan.ladder) == len(plan.unknowns) > 0
+        assert (
+            plan.release.ladder is not None
+            and plan.sampled.count(plan.release.ladder) == len(plan.release.unknowns) > 0
+        )
         first, again = (db.sql(query, epsilon=20.0, query_id="q") for _ in range(2))
         assert list(first) == list(again) and first.errors == again.errors and len(first) == 3
         assert abs(first.fetchall()[0][1] - 3000) < 300
@@ -698,7 +701,7 @@ try:
 except dpsql.Refused as error:
     code = error.code
 from pathlib import Path
-from dpsql.catalog import read_policy
+from dpsql.policy.catalog import read_policy
 from dpsql.prepare import prepare
 try:
     prepare(Path("shop.duckdb"), read_policy("shop.policy.toml"))

@@ -22,24 +22,25 @@ import duckdb
 import pytest
 import shop
 import spec
+from dpsql.compiler.split import split
 from forms import by_sql, natively, same
 from sqlglot import exp
 
-from dpsql import compile as compiler
 from dpsql.backends import DuckDB
-from dpsql.catalog import Catalog, Table, build, read_policy
-from dpsql.compile import compile, release
+from dpsql.compiler import compile as compiler
+from dpsql.compiler.bound import bound
+from dpsql.compiler.compile import compile, release
+from dpsql.compiler.parse import Parsed, parse
+from dpsql.compiler.program import Plan
+from dpsql.compiler.resolve import resolve
 from dpsql.errors import Refused
-from dpsql.mechanisms import Gaussian
-from dpsql.passes.bound import bound
-from dpsql.passes.growth import Growth
-from dpsql.passes.limit import limit
-from dpsql.passes.parse import Parsed, parse
-from dpsql.passes.resolve import resolve
-from dpsql.passes.split import split
-from dpsql.passes.track import track
-from dpsql.plan import Plan, PublicKeys
-from dpsql.relations import select
+from dpsql.kernel.fan_out import Growth
+from dpsql.kernel.keys import PublicKeys
+from dpsql.kernel.limits.limit import limit
+from dpsql.kernel.mechanisms import Gaussian
+from dpsql.kernel.persons import track
+from dpsql.kernel.relations import select
+from dpsql.policy.catalog import Catalog, Table, build, read_policy
 
 QUERIES = {name: [one.query for one in spec.every(name) if not one.refused] for name in spec.DATABASES}
 # Conditions that no sane analyst writes, for the cells that no sane owner has.
@@ -192,10 +193,10 @@ def stages(query: str, ledger: str, name: str = "shop") -> tuple[Plan, str, str,
     tracked = bound(track(resolve(read(query), known), known))
     hidden = isinstance(query, Part) and query.hidden
     plan = release(read(query), known, Fraction(1), Fraction(1, 10**8), hidden=hidden)
-    norm = plan.noises[0].norm if plan.noise else Gaussian.norm
+    norm = plan.release.noises[0].norm if plan.release.noise else Gaussian.norm
     limited = limit(split(tracked, {}, norm, hidden), known, norm)
     vector = exp.select("*").from_(exp.Table(this=exp.to_identifier("limited", quoted=True)))
-    if plan.noise:
+    if plan.release.noise:
         vector.set("with_", limited.inner().args["with_"])
     else:  # public keys and nothing else: nobody adds anything, and no table is read
         assert not list(limited.inner().find_all(exp.Table)) and not plan.charge.amount and not plan.charge.delta
@@ -216,16 +217,18 @@ def bag(sql: str) -> Counter[tuple[Any, ...]]:
 
 def exact(plan: Plan, both: bool = True) -> dict[tuple[Any, ...], tuple[int, ...]]:
     """The integers that are noised, by key: the number of a public key, the text of a private one."""
-    if not plan.noise:
+    if not plan.release.noise:
         return {}
-    rows = engine().execute(plan.inner).fetchall()
-    if plan.limits is not None and both:  # what runs gives the same
-        assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.keys, PublicKeys)), plan.inner
-    width = len(rows[0]) - len(plan.noise) if rows else 0
-    if isinstance(plan.keys, PublicKeys):
-        assert len(rows) == plan.keys.count and width == 0
+    rows = engine().execute(plan.release.inner).fetchall()
+    if plan.release.limits is not None and both:  # what runs gives the same
+        assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.release.keys, PublicKeys)), (
+            plan.release.inner
+        )
+    width = len(rows[0]) - len(plan.release.noise) if rows else 0
+    if isinstance(plan.release.keys, PublicKeys):
+        assert len(rows) == plan.release.keys.count and width == 0
     assert all(type(cell) is int for row in rows for cell in row[width:])
-    if isinstance(plan.keys, PublicKeys):
+    if isinstance(plan.release.keys, PublicKeys):
         return {(number,): row for number, row in enumerate(rows)}
     keyed = {tuple(map(repr, row[:width])): row[width:] for row in rows}
     assert len(keyed) == len(rows), "a key that the engine keeps apart looks the same to people"
@@ -237,20 +240,20 @@ def assert_within(plan: Plan, whole: Exact, smaller: Exact) -> None:
 
     Private keys: the person counts once in each of at most `keys` keys, and those that only she has hold nobody else.
     """
-    columns = list(plan.noise)
+    columns = list(plan.release.noise)
     zero = (0,) * len(columns)
     # A private key that only she has is shown with probability delta at the most, whatever stands beside it.
-    keys = whole if plan.threshold is None else whole.keys() & smaller.keys()
+    keys = whole if plan.release.threshold is None else whole.keys() & smaller.keys()
     moves = [[a - b for a, b in zip(whole.get(k, zero), smaller.get(k, zero), strict=True)] for k in keys]
-    for index, (summand, mechanism) in enumerate(zip(plan.summands, plan.mechanisms, strict=True)):
+    for index, (summand, mechanism) in enumerate(zip(plan.release.summands, plan.release.mechanisms, strict=True)):
         cells = [row[columns.index(c)] for row in moves for c in summand.columns(index)]
         if mechanism.norm == 1:
             assert sum(map(abs, cells)) <= mechanism.sensitivity
         else:
             assert sum(cell * cell for cell in cells) <= mechanism.sensitivity**2
-    if plan.threshold is not None:
+    if plan.release.threshold is not None:
         persons = [whole[key][0] - smaller.get(key, zero)[0] for key in whole]
-        assert set(persons) <= {0, 1} and sum(persons) <= plan.threshold.keys
+        assert set(persons) <= {0, 1} and sum(persons) <= plan.release.threshold.keys
         assert set(smaller) <= set(whole) and all(whole[key][0] == 1 for key in whole if key not in smaller)
 
 
@@ -305,8 +308,8 @@ def test_growth(most: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     With `most` rows and elements, which cut much of what is there; 0: as usual.
     """
     if most:
-        monkeypatch.setattr("dpsql.passes.track.STEPS", ((most, most),))
-        monkeypatch.setattr("dpsql.passes.growth.WIDE", 10**9)
+        monkeypatch.setattr("dpsql.kernel.persons.STEPS", ((most, most),))
+        monkeypatch.setattr("dpsql.kernel.fan_out.WIDE", 10**9)
     one, known = spec.DATABASES["shop"], catalog("gdp")
     everything = [*MULTIPLYING, *(QUERIES["shop"] if most in (0, 2) else [])]
     queries = [query for query in everything if not most or any(word in query for word in ("JOIN", "unnest", "EXISTS"))]
@@ -377,8 +380,8 @@ def test_gaussian_noise_in_a_pure_ledger() -> None:
         for part in (Fraction(1), Fraction(1, 2))
     ]
     for alone, part in zip(plans[::2], plans[1::2], strict=True):
-        assert {noise.norm for noise in (*alone.noises, *part.noises)} == {2}
-        assert {summand.norm for summand in alone.summands} == {2} and {s.norm for s in part.summands} == {1}
+        assert {noise.norm for noise in (*alone.noises, *part.release.noises)} == {2}
+        assert {summand.norm for summand in alone.summands} == {2} and {s.norm for s in part.release.summands} == {1}
         assert part.charge.amount == alone.charge.amount / 2 and 2 * part.charge.delta <= alone.charge.delta * 1.1
     wholes = [exact(plan) for plan in plans]
     for person in shop.SHOP.persons(rows):
@@ -407,9 +410,11 @@ def test_replacing(ledger: str) -> None:
     for query, plan in zip(releases("shop"), plans, strict=True):
         one = stages(query, ledger)[0]
         assert plan.charge.amount == pytest.approx(one.charge.amount, rel=1e-9)
-        if [type(m) for m in plan.noises] == [type(m) for m in one.noises]:  # a pure ledger may choose another noise
+        if [type(m) for m in plan.release.noises] == [
+            type(m) for m in one.noises
+        ]:  # a pure ledger may choose another noise
             assert with_any(plan) == with_any(one)
-            assert [m.sensitivity for m in plan.noises] == [m.swap * m.sensitivity for m in one.noises]
+            assert [m.sensitivity for m in plan.release.noises] == [m.swap * m.sensitivity for m in one.noises]
     found: list[list[Exact]] = []
     for person in shop.SHOP.persons(rows)[: None if ledger == "pure" else SOME]:
         shop.fill(engine(), shop.without(rows, person))
@@ -421,25 +426,30 @@ def test_replacing(ledger: str) -> None:
 
 def with_any(plan: Plan) -> str:
     """The SQL form with any number of persons that is enough: that goes with the noise."""
-    return plan.inner if plan.threshold is None else plan.inner.replace(f", {plan.threshold.enough})", ", enough)")
+    return (
+        plan.release.inner
+        if plan.release.threshold is None
+        else plan.release.inner.replace(f", {plan.release.threshold.enough})", ", enough)")
+    )
 
 
 def assert_apart(plan: Plan, here: Exact, there: Exact) -> None:
-    columns = list(plan.noise)
+    columns = list(plan.release.noise)
     zero = (0,) * len(columns)
-    keys = here if plan.threshold is None else here.keys() & there.keys()
+    keys = here if plan.release.threshold is None else here.keys() & there.keys()
     moves = [[a - b for a, b in zip(here.get(k, zero), there.get(k, zero), strict=True)] for k in keys]
     blocks = [
-        (summand.columns(i), m) for i, (summand, m) in enumerate(zip(plan.summands, plan.mechanisms, strict=True))
+        (summand.columns(i), m)
+        for i, (summand, m) in enumerate(zip(plan.release.summands, plan.release.mechanisms, strict=True))
     ]
-    blocks += [(("persons",), plan.threshold.noise)] if plan.threshold else []
+    blocks += [(("persons",), plan.release.threshold.noise)] if plan.release.threshold else []
     for names, mechanism in blocks:
         cells = [row[columns.index(name)] for row in moves for name in names]
         assert sum(abs(cell) ** mechanism.norm for cell in cells) <= mechanism.sensitivity**mechanism.norm
-    if plan.threshold:  # what only one of them has is one person's
+    if plan.release.threshold:  # what only one of them has is one person's
         for mine, other in ((here, there), (there, here)):
             own = mine.keys() - other.keys()
-            assert len(own) <= plan.threshold.keys and all(mine[key][0] == 1 for key in own)
+            assert len(own) <= plan.release.threshold.keys and all(mine[key][0] == 1 for key in own)
 
 
 SAME_WAY = ({0}, {1}, {-1}, {0, 1}, {0, -1})
@@ -454,22 +464,24 @@ def test_ladders(seed: int) -> None:
     plans = [release(parse(query), catalog("undeclared"), Fraction(1), Fraction(1, 10**8)) for query in LADDERS]
     chosen = []
     for plan in plans:
-        assert plan.then is not None and len({unknown.what for unknown in plan.unknowns}) > 1
-        chosen.append(plan.then(tuple(rungs.randrange(len(unknown.rungs)) for unknown in plan.unknowns)))
+        assert plan.then is not None and len({unknown.what for unknown in plan.release.unknowns}) > 1
+        chosen.append(plan.then(tuple(rungs.randrange(len(unknown.rungs)) for unknown in plan.release.unknowns)))
         assert chosen[-1].charge == plan.charge
     wholes = [(engine().execute(p.climb).fetchall(), exact(c)) for p, c in zip(plans, chosen, strict=True)]
     lacking: dict[str, list[Any]] = {}
     for person in shop.SHOP.persons(rows):
         shop.fill(engine(), shop.without(rows, person))
         for plan, after, (scores, whole) in zip(plans, chosen, wholes, strict=True):
-            without = engine().execute(plan.climb).fetchall()
-            ends = list(accumulate((len(unknown.rungs) for unknown in plan.unknowns), initial=0))
-            for start, end in pairwise(ends) if plan.climb in lacking else ():  # replaced: all rungs the same way
-                other = lacking[plan.climb]
+            without = engine().execute(plan.release.climb).fetchall()
+            ends = list(accumulate((len(unknown.rungs) for unknown in plan.release.unknowns), initial=0))
+            for start, end in (
+                pairwise(ends) if plan.release.climb in lacking else ()
+            ):  # replaced: all rungs the same way
+                other = lacking[plan.release.climb]
                 assert {a[0] - b[0] for a, b in zip(without[start:end], other[start:end], strict=True)} in SAME_WAY
-            lacking[plan.climb] = without
+            lacking[plan.release.climb] = without
             moved = [more[0] - less[0] for more, less in zip(scores, without, strict=True)]
-            assert len(moved) == sum(len(unknown.rungs) for unknown in plan.unknowns) and set(moved) <= {0, -1}
+            assert len(moved) == sum(len(unknown.rungs) for unknown in plan.release.unknowns) and set(moved) <= {0, -1}
             assert_within(after, whole, exact(after))
 
 
@@ -500,9 +512,9 @@ def test_order_and_threads(name: str) -> None:
 def test_root_is_never_below_the_norm() -> None:
     """The integer root that divides: exact near squares, for sizes far beyond what a database holds."""
     plan, _, _, _ = stages("SELECT count(*) FROM customer", "gdp")
-    root = plan.inner[plan.inner.index('"roots" AS (SELECT *, ') + len('"roots" AS (SELECT *, ') :].split(' AS "root"')[
-        0
-    ]
+    root = plan.release.inner[
+        plan.release.inner.index('"roots" AS (SELECT *, ') + len('"roots" AS (SELECT *, ') :
+    ].split(' AS "root"')[0]
     squares = [math.isqrt(2**k) ** 2 for k in range(126)] + [10**9, 10**18, (2**52 + 1) ** 2, (2**60 - 1) ** 2]
     sizes = sorted({size + d for size in squares for d in (-1, 0, 1, 2) if 0 <= size + d < 2**126})
     values = ", ".join(f"({size}::HUGEINT)" for size in sizes)

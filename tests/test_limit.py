@@ -20,11 +20,13 @@ from hypothesis import strategies as st
 import dpsql
 from dpsql._native import Keys, limit_and_add_noise
 from dpsql.backends import DuckDB
-from dpsql.catalog import build, read_policy
-from dpsql.compile import release
+from dpsql.compiler.compile import release
+from dpsql.compiler.parse import parse
+from dpsql.compiler.program import Plan
 from dpsql.explain import formatted
-from dpsql.passes.parse import parse
-from dpsql.plan import Block, Limits, Plan, PublicKeys
+from dpsql.kernel.keys import PublicKeys
+from dpsql.kernel.limits.native_form import Block, Limits
+from dpsql.policy.catalog import build, read_policy
 
 FAR = datetime.datetime(1970, 1, 1)
 KEYS: dict[str, tuple[str, list[Any]]] = {
@@ -113,8 +115,8 @@ def test_same_integers(
         keys = ["kind"]  # without a delta groups are public
     query = f"SELECT {', '.join([*keys, *measures])} FROM t {'GROUP BY ALL' if keys else ''}"
     plan = release(parse(query), catalog, Fraction(1), Fraction(1, 10**8))
-    assert plan.limits is not None
-    ordered = isinstance(plan.keys, PublicKeys)
+    assert plan.release.limits is not None
+    ordered = isinstance(plan.release.keys, PublicKeys)
     assert same(natively(connection, plan), by_sql(connection, plan), ordered)
 
 
@@ -144,7 +146,7 @@ def test_parts_are_merged(n: int, persons: int, query: str) -> None:
     expected = by_sql(connection, plan)
     for threads in (1, 4):
         connection.execute(f"SET threads = {threads}")
-        assert same(natively(connection, plan), expected, isinstance(plan.keys, PublicKeys))
+        assert same(natively(connection, plan), expected, isinstance(plan.release.keys, PublicKeys))
 
 
 def limits(**given: Any) -> Limits:
@@ -349,8 +351,8 @@ def test_keys_of_one_column_are_enforced_together() -> None:
         ):
             query = f"SELECT {key}, count(*) FROM t GROUP BY {key}"
             plan = db.explain(query).plan
-            assert isinstance(plan, Plan) and plan.limits is not None
-            assert same(natively(owner, plan), by_sql(owner, plan), isinstance(plan.keys, PublicKeys)), key
+            assert isinstance(plan, Plan) and plan.release.limits is not None
+            assert same(natively(owner, plan), by_sql(owner, plan), isinstance(plan.release.keys, PublicKeys)), key
             db.sql(query)
 
 
@@ -363,7 +365,7 @@ def test_what_is_remembered_tells_true_from_one() -> None:
         with dpsql.connect(owner, policy=known, ledger=":memory:") as db:
             for query in queries:
                 plan = db.explain(f"SELECT {query} FROM t GROUP BY ALL").plan
-                assert isinstance(plan, Plan) and not plan.unknowns
+                assert isinstance(plan, Plan) and not plan.release.unknowns
 
 
 @pytest.mark.parametrize(("kind", "end"), [("INTEGER", 0), ("DECIMAL(8,0)", 5), ("DECIMAL(9,2)", 5), ("DOUBLE", 3)])
@@ -392,7 +394,7 @@ def plan_of(own: duckdb.DuckDBPyConnection, tables: dict[str, Any], query: str, 
     }
     with dpsql.connect(own, policy=policy, ledger=":memory:") as db:
         plan = db.explain(query).plan
-    assert isinstance(plan, Plan) and plan.limits is not None
+    assert isinstance(plan, Plan) and plan.release.limits is not None
     return plan
 
 
@@ -410,7 +412,7 @@ def test_many_keys_and_persons_with_large_numbers(groups: int) -> None:
             "SELECT k, count(*) FROM t WHERE x > 5 GROUP BY k",
         ):
             plan = plan_of(own, tables, query, 10, groups)
-            assert plan.limits is not None and bool(plan.limits.persons) == (groups > 1)
+            assert plan.release.limits is not None and bool(plan.release.limits.persons) == (groups > 1)
             assert same(natively(own, plan), by_sql(own, plan), False)
 
 
@@ -425,10 +427,10 @@ def test_no_more_persons_are_counted_than_are_enough(groups: int, enough: int | 
             "FROM range(500000) r(i)"
         )
         plan = plan_of(own, {"t": {"person": "person"}}, "SELECT k, count(*) FROM t GROUP BY k", 60, groups)
-        assert plan.limits is not None and bool(plan.limits.persons) == (groups > 3)
-        assert plan.threshold is not None and plan.limits.enough == plan.threshold.enough
+        assert plan.release.limits is not None and bool(plan.release.limits.persons) == (groups > 3)
+        assert plan.release.threshold is not None and plan.release.limits.enough == plan.release.threshold.enough
         reference = partial(plan.reference.func, enough)  # type: ignore[attr-defined]
-        plan = replace(plan, reference=reference, limits=replace(plan.limits, enough=enough))
+        plan = replace(plan, reference=reference, limits=replace(plan.release.limits, enough=enough))
         found = natively(own, plan)
         assert same(found, by_sql(own, plan), False)
         assert (max(persons for _, persons, _ in found) == enough) == ((enough or 10**25) < 10**25)
@@ -459,7 +461,7 @@ def test_references_are_followed_step_by_step() -> None:
         }
         tables["people"]["key"], tables["trips"]["key"] = ["id"], ["trip"]
         plan = plan_of(own, tables, "SELECT k, count(*) FROM stops GROUP BY k", 100, 3)
-        assert plan.limits is not None and len(plan.limits.owners) == 2 and plan.limits.persons
+        assert plan.release.limits is not None and len(plan.release.limits.owners) == 2 and plan.release.limits.persons
         assert same(natively(own, plan), by_sql(own, plan), True)
 
 
@@ -478,7 +480,7 @@ def test_what_is_referred_to_may_have_any_number(kind: str, end: str) -> None:
         owner = {"column": "account", "references": "people.account"}
         tables = {"people": {"person": "id", "key": ["account"]}, "orders": {"person": owner, "shared": True}}
         plan = plan_of(own, tables, "SELECT count(*) FROM orders", 30, 1)
-        assert plan.limits is not None and len(plan.limits.owners) == 1
+        assert plan.release.limits is not None and len(plan.release.limits.owners) == 1
         assert same(natively(own, plan), by_sql(own, plan), True)
         own.execute("DELETE FROM orders")
         assert natively(own, plan) == by_sql(own, plan)
@@ -496,7 +498,7 @@ def test_many_owners_are_found_by_many_rows() -> None:
             "stops": {"person": {"column": "b", "references": "trips.b"}, "shared": True},
         }
         plan = plan_of(own, tables, "SELECT count(*) FROM stops", 30, 1)
-        assert plan.limits is not None and len(plan.limits.owners) == 2
+        assert plan.release.limits is not None and len(plan.release.limits.owners) == 2
         assert same(natively(own, plan), by_sql(own, plan), True)
 
 

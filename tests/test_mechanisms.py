@@ -19,8 +19,8 @@ from fits import FALSE_ALARM, fit_draws
 
 from dpsql import _native
 from dpsql._native import Noisy, add_noise, add_truncated, flips, words_drawn
-from dpsql.accountant import delta_of_mu
-from dpsql.mechanisms import Gaussian, Laplace
+from dpsql.kernel.accountant import delta_of_mu
+from dpsql.kernel.mechanisms import Gaussian, Laplace
 
 Mechanism = Literal["laplace", "sliced_laplace", "gaussian"]
 MECHANISMS: tuple[Mechanism, ...] = ("laplace", "sliced_laplace", "gaussian")

@@ -8,9 +8,9 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.catalog import fold
-from dpsql.functions import FUNCTIONS, NAMES
-from dpsql.passes.label import KEYWORDS
+from dpsql.compiler.label import KEYWORDS
+from dpsql.kernel.functions import FUNCTIONS, NAMES
+from dpsql.policy.catalog import fold
 
 # How the engine names what stands in a query as a sign or as words.
 SIGNS = {

@@ -15,10 +15,10 @@ from sqlglot import exp
 from test_lemmas import catalog
 
 import dpsql
-from dpsql.compile import compile
+from dpsql.compiler.compile import compile
+from dpsql.compiler.parse import MAX_BYTES, MAX_DEPTH, MAX_TOKENS, Parsed, parse
+from dpsql.compiler.resolve import resolve
 from dpsql.errors import Refused
-from dpsql.passes.parse import MAX_BYTES, MAX_DEPTH, MAX_TOKENS, Parsed, parse
-from dpsql.passes.resolve import resolve
 
 ACCEPTED = [one for one in spec.every("shop") if not one.refused]
 WORDS = [

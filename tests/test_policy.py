@@ -15,8 +15,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.catalog import Analyst, read_policy
-from dpsql.problems import problems, warnings
+from dpsql.policy.catalog import Analyst, read_policy
+from dpsql.policy.problems import problems, warnings
 
 TOML = """
 [dataset]

@@ -9,12 +9,12 @@ import duckdb
 import pytest
 from test_lemmas import catalog
 
-from dpsql.accountant import Charge, mu_of, units
 from dpsql.backends import DuckDB
-from dpsql.catalog import Catalog, build, read_policy
-from dpsql.compile import compile
-from dpsql.mechanisms import Approximate, Gaussian, Laplace, cost
-from dpsql.plan import Plan, Program
+from dpsql.compiler.compile import compile
+from dpsql.compiler.program import Plan, Program
+from dpsql.kernel.accountant import Charge, mu_of, units
+from dpsql.kernel.mechanisms import Approximate, Gaussian, Laplace, cost
+from dpsql.policy.catalog import Catalog, build, read_policy
 
 ONE, DELTA = Fraction(1), Fraction(1, 10**6)
 
@@ -51,11 +51,11 @@ USERS = "SELECT day, count(DISTINCT person) FROM visits GROUP BY day"
 def test_the_crossover_of_public_groups(groups: int, epsilon: str, crossover: float) -> None:
     """One in each of N groups: sqrt(2) N / epsilon against sqrt(N) / mu; the published crossovers at delta 1e-6."""
     made = plan(USERS, known(groups, 100, declared=200), Fraction(epsilon))
-    (noise,) = made.mechanisms
+    (noise,) = made.release.mechanisms
     assert isinstance(noise, Gaussian if groups > crossover else Laplace)
     assert f"{noise.name} noise: it is 0." in made.why
     smaller = min(math.sqrt(2) * groups / float(epsilon), math.sqrt(groups) / mu_of(Fraction(epsilon), DELTA))
-    assert noise.deviation / made.summands[0].weight == pytest.approx(smaller, rel=1e-6)
+    assert noise.deviation / made.release.summands[0].weight == pytest.approx(smaller, rel=1e-6)
     assert made.charge.delta == (units(DELTA) if groups > crossover else 0)
     assert made.delta == (DELTA if groups > crossover else 0)
 
@@ -64,7 +64,7 @@ def test_the_crossover_of_sums() -> None:
     """k sums of the same rows: k against sqrt(k)."""
     for k in (1, 4, 8, 9, 10, 20, 120):
         made = plan(f"SELECT {', '.join(f'sum(spend * {i + 1})' for i in range(k))} FROM visits", known())
-        assert len(made.summands) == k and isinstance(made.noises[0], Gaussian if k > 8.9 else Laplace)
+        assert len(made.release.summands) == k and isinstance(made.release.noises[0], Gaussian if k > 8.9 else Laplace)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 5, 30])
@@ -72,17 +72,19 @@ def test_the_crossover_of_sums() -> None:
 def test_private_groups(groups: int, shown: str) -> None:
     """The lower threshold, where the noise is small beside it: Laplace's for one group of each person."""
     made = plan(f"SELECT day, {shown} FROM visits GROUP BY day", known(groups))
-    assert made.threshold is not None
-    assert isinstance(made.threshold.noise, Laplace if groups == 1 or (groups == 2 and "DIST" in shown) else Gaussian)
+    assert made.release.threshold is not None
+    assert isinstance(
+        made.release.threshold.noise, Laplace if groups == 1 or (groups == 2 and "DIST" in shown) else Gaussian
+    )
     found = [int(word.replace(",", "")) for word in made.why.split() if word.replace(",", "").isdigit()]
-    assert found[0] == made.threshold.least <= found[1]
+    assert found[0] == made.release.threshold.least <= found[1]
     assert made.charge.delta <= units(DELTA)
 
 
 def test_without_a_delta_it_is_laplace() -> None:
     for catalog_, delta in ((known(100, 100, 200, delta=0), Fraction(0)), (known(100, 100, 200), Fraction(0))):
         made = plan(USERS, catalog_, delta=delta)
-        assert isinstance(made.noises[0], Laplace) and made.charge.delta == 0 and not made.why
+        assert isinstance(made.release.noises[0], Laplace) and made.charge.delta == 0 and not made.why
     tiny = plan(USERS, known(12, 100, 200), delta=Fraction(1, 10**30))
     assert isinstance(tiny.noises[0], Laplace)
 
@@ -90,14 +92,14 @@ def test_without_a_delta_it_is_laplace() -> None:
 def test_other_ledgers_have_gaussian_noise() -> None:
     for accounting in ("gdp", "zcdp"):
         made = plan(USERS, known(1, 100, 200, accounting=accounting))
-        assert isinstance(made.noises[0], Gaussian) and not made.why
+        assert isinstance(made.release.noises[0], Gaussian) and not made.why
 
 
 @pytest.mark.parametrize("groups", [4, 9, 17])
 def test_neighbours_by_replacement(groups: int) -> None:
     """Two persons are 2 apart in L1 and sqrt(2) in L2: the crossover is at half as many."""
     made = plan(USERS, known(groups, 100, 200, neighbours="replace"))
-    assert isinstance(made.noises[0], Gaussian if groups > 8.9 / 2 else Laplace)
+    assert isinstance(made.release.noises[0], Gaussian if groups > 8.9 / 2 else Laplace)
     assert isinstance(made.sampled[0], Approximate if groups > 8.9 / 2 else Laplace)
 
 
@@ -109,12 +111,12 @@ def test_neighbours_by_replacement(groups: int) -> None:
 def test_limits_that_are_chosen_first(query: str, declared: int, kind: type[Gaussian | Laplace]) -> None:
     """The noise is chosen before the limits, and the charge covers it, whichever these are."""
     made = plan(query, known(rows=None, declared=declared))
-    assert made.then is not None and made.why and made.ladder is not None
+    assert made.then is not None and made.why and made.release.ladder is not None
     assert made.charge.amount <= units(ONE) and made.charge.delta <= units(DELTA)
     assert (made.charge.delta > 0) == (kind is Gaussian)
     for one in (made, *made.extremes):
         assert all(isinstance(noise, kind) for noise in one.noises) and one.charge == made.charge
-        lost = cost((*[made.ladder] * len(made.unknowns), *one.drawn), "epsilon")
+        lost = cost((*[made.release.ladder] * len(made.release.unknowns), *one.drawn), "epsilon")
         assert lost.amount <= made.charge.amount and lost.delta <= made.charge.delta
 
 
@@ -151,8 +153,8 @@ def test_levels_measure_alike() -> None:
     query = "SELECT day, count(*), var_pop(spend), count(DISTINCT person) FROM visits GROUP BY ROLLUP (day)"
     made = compile(query, known(200, 1000, declared=200), ONE, DELTA)
     assert isinstance(made, Program)
-    assert {type(part.noises[0]) for part in made.parts} == {Laplace, Gaussian}
-    assert len({part.summands for part in made.parts}) == 1
+    assert {type(part.release.noises[0]) for part in made.parts} == {Laplace, Gaussian}
+    assert len({part.release.summands for part in made.parts}) == 1
     alone = plan(
         "SELECT day, var_pop(spend), count(DISTINCT person) FROM visits GROUP BY day", known(200, 1000, declared=200)
     )
@@ -162,4 +164,4 @@ def test_levels_measure_alike() -> None:
 def test_noise_beyond_all_bounds_is_no_choice() -> None:
     """At a delta that small Gaussian noise would be refused."""
     made = plan("SELECT sum(weight) FROM orders", catalog("pure").limited(2**31 - 1, None), Fraction(1, 10**8), Fraction(1, 10**30))  # fmt: skip
-    assert isinstance(made.noises[0], Laplace) and made.charge == Charge("epsilon", units(Fraction(1, 10**8)))
+    assert isinstance(made.release.noises[0], Laplace) and made.charge == Charge("epsilon", units(Fraction(1, 10**8)))

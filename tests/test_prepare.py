@@ -12,9 +12,10 @@ from click.testing import CliRunner
 from forms import by_sql, natively, same
 
 import dpsql
-from dpsql.catalog import INTEGERS, read_policy
+from dpsql.compiler.program import Plan
 from dpsql.frontends.cli import cli
-from dpsql.plan import Plan, PublicKeys
+from dpsql.kernel.keys import PublicKeys
+from dpsql.policy.catalog import INTEGERS, read_policy
 from dpsql.prepare import prepare
 
 POLICY: dict[str, Any] = {
@@ -101,11 +102,11 @@ def test_the_same_integers(shop: Path) -> None:
         own = engine(db)
         for query, expected in before.items():
             plan = explained(db, query)
-            ordered = isinstance(plan.keys, PublicKeys)
+            ordered = isinstance(plan.release.keys, PublicKeys)
             assert same(by_sql(own, plan), expected, ordered), query
-            if plan.limits is not None:
+            if plan.release.limits is not None:
                 assert same(natively(own, plan), expected, ordered), query
-                split += bool(plan.limits.rows and plan.limits.sums)
+                split += bool(plan.release.limits.rows and plan.release.limits.sums)
             assert len(db.sql(query).fetchall()) >= 0
             assert len(db.rehearse(query).fetchall()) >= 0
     assert split >= 7, "persons with few rows are added up by the engine"
@@ -115,8 +116,8 @@ def test_persons_with_few_rows_are_not_streamed(shop: Path) -> None:
     prepare(shop, read_policy(POLICY))
     with dpsql.connect(shop, policy=POLICY, ledger=":memory:") as db:
         own, plan = engine(db), explained(db, QUERIES[0])
-        assert plan.limits is not None
-        persons = own.sql(f"SELECT person, count(*) FROM ({plan.limits.rows}) GROUP BY person").fetchall()
+        assert plan.release.limits is not None
+        persons = own.sql(f"SELECT person, count(*) FROM ({plan.release.limits.rows}) GROUP BY person").fetchall()
         assert persons and all(isinstance(person, int) for person, _ in persons)
         everyone = own.sql('SELECT "dpsql code", any_value("dpsql rows") FROM orders GROUP BY ALL').fetchall()
         assert {person for person, _ in persons} <= {code for code, rows in everyone if code is not None and rows > 8}
@@ -234,8 +235,12 @@ def test_the_price_does_not_change(shop: Path, tmp_path: Path) -> None:
     with dpsql.connect(shop, policy=POLICY, ledger=ledger) as db:
         for query, plan in before.items():
             after = explained(db, query)
-            assert (after.charge, after.max_rows, after.noises) == (plan.charge, plan.max_rows, plan.noises)
-            assert after.inner == plan.inner
+            assert (after.charge, after.max_rows, after.noises) == (
+                plan.charge,
+                plan.release.max_rows,
+                plan.release.noises,
+            )
+            assert after.inner == plan.release.inner
         assert db.sql(QUERIES[0], query_id="one").fetchall() == first and len(db.history) == 1
 
 
@@ -288,7 +293,10 @@ def test_references_between_whole_numbers_of_any_width(tmp_path: Path, own: str,
             assert isinstance(plan, Plan)
             with db._backend._connect() as connection:
                 exact = by_sql(connection, plan)
-                assert same(natively(connection, plan), exact, isinstance(plan.keys, PublicKeys)) or plan.limits is None
+                assert (
+                    same(natively(connection, plan), exact, isinstance(plan.release.keys, PublicKeys))
+                    or plan.release.limits is None
+                )
             if query == OF_ITEMS[0]:
-                assert exact == [(3 * found * plan.summands[0].weight,)]
+                assert exact == [(3 * found * plan.release.summands[0].weight,)]
         assert abs(db.sql(OF_ITEMS[0], epsilon=20).fetchall()[0][0] - 3 * found) < 30

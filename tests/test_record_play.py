@@ -16,8 +16,8 @@ import spec
 import dpsql
 from dpsql import session as sessions
 from dpsql._native import Noisy
-from dpsql.plan import Plan
-from dpsql.release import choose, release
+from dpsql.compiler.program import Plan
+from dpsql.kernel.release import choose, release
 
 QUERIES = {name: [one.query for one in spec.every(name)] for name in spec.DATABASES}
 KINDS = ("policy", "pure", "undeclared", "pure_undeclared")  # of policies

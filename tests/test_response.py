@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dpsql._native import flips, respond
-from dpsql.mechanisms.response import Response
+from dpsql.kernel.mechanisms.response import Response
 
 
 def answers(sql: str, k: int, epsilon: float) -> np.ndarray:

@@ -15,8 +15,9 @@ import pytest
 import shop
 
 import dpsql
-from dpsql import finish, release, session
-from dpsql.plan import Plan
+from dpsql import finish, session
+from dpsql.compiler.program import Plan
+from dpsql.kernel import release
 
 GROUPED = "SELECT segment, count(*) AS n, avg(age) AS age FROM customer GROUP BY segment"
 
@@ -220,8 +221,8 @@ def test_private_keys(policy: dict[str, object]) -> None:
     db = dpsql.connect(shop.database(rows), policy=policy, ledger=":memory:")
     answer = db.sql("SELECT country, count(*) AS n FROM orders GROUP BY country", epsilon=20.0)
     assert [row[0] for row in answer] == ["de", "fr", "it"]
-    assert answer.plan is not None and answer.plan.threshold is not None
-    assert any(f"about {answer.plan.threshold.least} persons" in note for note in answer.notes)
+    assert answer.plan is not None and answer.plan.release.threshold is not None
+    assert any(f"about {answer.plan.release.threshold.least} persons" in note for note in answer.notes)
     assert db._ledger.balance().spent.delta == answer.plan.charge.delta > 0
     assert answer.loss.delta == 1e-8
 

@@ -14,9 +14,10 @@ from test_frontends import run
 from test_lemmas import assert_within
 
 import dpsql
-from dpsql.catalog import build, read_policy
-from dpsql.compile import compile
-from dpsql.plan import Plan, PublicKeys
+from dpsql.compiler.compile import compile
+from dpsql.compiler.program import Plan
+from dpsql.kernel.keys import PublicKeys
+from dpsql.policy.catalog import build, read_policy
 
 OWNERS, MOVES = (
     "CREATE TABLE owners (account INTEGER, person INTEGER{})",
@@ -181,10 +182,10 @@ def test_what_was_looked_at_shapes_no_plan(query: str) -> None:
 
 
 def exact(connection: duckdb.DuckDBPyConnection, plan: Plan) -> dict[tuple[Any, ...], tuple[int, ...]]:
-    rows = connection.execute(plan.inner).fetchall()
-    if isinstance(plan.keys, PublicKeys):
+    rows = connection.execute(plan.release.inner).fetchall()
+    if isinstance(plan.release.keys, PublicKeys):
         return {(number,): row for number, row in enumerate(rows)}
-    width = len(plan.keys.columns)
+    width = len(plan.release.keys.columns)
     return {tuple(map(repr, row[:width])): row[width:] for row in rows}
 
 

@@ -9,9 +9,9 @@ import sqlglot
 from test_lemmas import catalog
 
 import dpsql
-from dpsql.compile import compile
-from dpsql.plan import Program
-from dpsql.shares import shares
+from dpsql.compiler.compile import compile
+from dpsql.compiler.program import Program
+from dpsql.compiler.shares import shares
 
 ONE, OTHER = "(SELECT count(*) FROM orders)", "(SELECT count(*) FROM customer)"  # 16 rows of a person, and one
 

@@ -11,10 +11,11 @@ from forms import by_sql, natively, same
 
 import dpsql
 from dpsql.backends.duckdb import DuckDB
-from dpsql.catalog import Catalog, build, read_policy
-from dpsql.compile import release
-from dpsql.passes.parse import parse
-from dpsql.plan import Plan, PublicKeys
+from dpsql.compiler.compile import release
+from dpsql.compiler.parse import parse
+from dpsql.compiler.program import Plan
+from dpsql.kernel.keys import PublicKeys
+from dpsql.policy.catalog import Catalog, build, read_policy
 
 POLICY = {
     "dataset": {"id": "t"},
@@ -104,18 +105,20 @@ NEITHER = [
 @pytest.mark.parametrize("query", [*ONE_ROW, *ONE_GROUP])
 def test_nothing_is_limited(query: str) -> None:
     made = plan(query)
-    assert made.limits is not None and made.limits.sums and not made.limits.rows
-    assert same(natively(database(), made), by_sql(database(), made), isinstance(made.keys, PublicKeys))
+    assert made.release.limits is not None and made.release.limits.sums and not made.release.limits.rows
+    assert same(natively(database(), made), by_sql(database(), made), isinstance(made.release.keys, PublicKeys))
     if query in ONE_ROW:  # and what is known to be one row costs the noise of one
-        assert made.max_rows == 1 and not {"rows", "groups"} & {unknown.what for unknown in made.unknowns}
+        assert made.release.max_rows == 1 and not {"rows", "groups"} & {
+            unknown.what for unknown in made.release.unknowns
+        }
 
 
 @pytest.mark.parametrize("query", NEITHER)
 def test_what_is_not_known_is_limited(query: str) -> None:
     made = plan(query)
-    assert made.limits is None or (made.limits.rows and not made.limits.sums)
-    if made.limits is not None:
-        assert same(natively(database(), made), by_sql(database(), made), isinstance(made.keys, PublicKeys))
+    assert made.release.limits is None or (made.release.limits.rows and not made.release.limits.sums)
+    if made.release.limits is not None:
+        assert same(natively(database(), made), by_sql(database(), made), isinstance(made.release.keys, PublicKeys))
 
 
 def test_a_constraint_that_is_lost_is_noticed() -> None:

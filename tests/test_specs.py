@@ -14,8 +14,9 @@ import sqlglot
 
 import dpsql
 from dpsql.answer import BARS
-from dpsql.passes.parse import parse
-from dpsql.plan import Plan, PublicKeys
+from dpsql.compiler.parse import parse
+from dpsql.compiler.program import Plan
+from dpsql.kernel.keys import PublicKeys
 
 EVERY = spec.every()
 WIDE = {"epsilon": 1.0, "max_rows_contributed": 64, "max_groups_contributed": 64}
@@ -44,7 +45,7 @@ def outcome(session: dpsql.Session, query: str) -> dict[str, str]:
     plan = explained.plan
     shown = {"outer": plan.outer}
     if isinstance(plan, Plan):
-        shown = {"first": plan.climb, "inner": plan.inner, **shown}
+        shown = {"first": plan.release.climb, "inner": plan.release.inner, **shown}
     pretty = {name: sqlglot.parse_one(sql, dialect="duckdb").sql("duckdb", pretty=True) + "\n"
               for name, sql in shown.items() if sql}  # fmt: skip
     # What is the same in every explanation is not repeated in every spec; what would be cheaper is in test_explain.
@@ -77,7 +78,7 @@ def test_answer(one: spec.Spec) -> None:
     ordered = bool(parse(one.query, spec.NOW).tree.args.get("order"))
     if not ordered:
         mine, theirs = sorted(mine, key=repr), sorted(theirs, key=repr)
-    public = answer.plan is not None and any(isinstance(part.keys, PublicKeys) for part in answer.plan.parts)
+    public = answer.plan is not None and any(isinstance(part.release.keys, PublicKeys) for part in answer.plan.parts)
     if public and len(mine) > len(theirs):  # groups without rows are shown too
         mine = [row for row in mine if 0 not in row or any(all(map(close, row, other)) for other in theirs)]
     assert len(mine) == len(theirs)

@@ -10,7 +10,7 @@ import pytest
 import tpch
 
 import dpsql
-from dpsql.plan import Program
+from dpsql.compiler.program import Program
 
 SINGLE = (3, 10, 18)  # groups of single customers, or of their orders
 PUBLIC = (2, 11, 16)

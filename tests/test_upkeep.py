@@ -15,10 +15,10 @@ from test_ledger import COUNT, compiled, declare, opened, rows, shop
 
 import dpsql
 from dpsql import head
-from dpsql.catalog import read_policy
+from dpsql.compiler.program import Plan
 from dpsql.history import recorded, verify
 from dpsql.ledger import Ledger
-from dpsql.plan import Plan
+from dpsql.policy.catalog import read_policy
 from dpsql.upkeep import backup, recover, reset_failures
 
 SLOW = "SELECT count(*) FROM visits JOIN numbers ON visits.spend < numbers.n"  # 10^5 persons times 10^5 numbers

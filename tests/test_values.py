@@ -9,8 +9,8 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.compiler.given import written
 from dpsql.errors import Unfinished
-from dpsql.passes.given import written
 
 PERSONS = 900
 NUMBERS = "['nan'::DOUBLE, 'inf'::DOUBLE, '-inf'::DOUBLE, 1.5::DOUBLE, 0.5::DOUBLE, -2.5::DOUBLE]"

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from test_frontends import good, run
 
-from dpsql.catalog import read_policy
 from dpsql.history import recorded
 from dpsql.ledger import Ledger
+from dpsql.policy.catalog import read_policy
 from dpsql.session import opened
 from dpsql.verify import verify
 

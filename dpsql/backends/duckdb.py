@@ -15,14 +15,15 @@ from typing import Any
 import duckdb
 from sqlglot import exp
 
-from dpsql import algebra
-from dpsql.catalog import HIDDEN, Described, Reference, Schema, Table, Type, fold, quoted
+from dpsql.compiler.free import GROWING
+from dpsql.compiler.program import Plan, Read
 from dpsql.errors import Error, Refused, Unfinished
-from dpsql.functions import NAMES
-from dpsql.passes.free import GROWING
-from dpsql.passes.growth import RELEASED
-from dpsql.plan import Plan, PublicKeys, Read
-from dpsql.relations import Scan, select
+from dpsql.kernel import algebra
+from dpsql.kernel.fan_out import RELEASED
+from dpsql.kernel.functions import NAMES
+from dpsql.kernel.keys import PublicKeys
+from dpsql.kernel.relations import Scan, select
+from dpsql.policy.catalog import HIDDEN, Described, Reference, Schema, Table, Type, fold, quoted
 
 CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,
@@ -459,18 +460,18 @@ class Shadow:
                  here. The empty tables know nothing about anyone, so a failure there is a refusal and costs nothing
         Checked: test_backends
         """
-        count = plan.keys.count if isinstance(plan.keys, PublicKeys) else 0
-        limits = plan.limits
+        count = plan.release.keys.count if isinstance(plan.release.keys, PublicKeys) else 0
+        limits = plan.release.limits
         if limits is None:
-            expected = {plan.inner: count}
+            expected = {plan.release.inner: count}
         else:
             sizes = dict.fromkeys((limits.rows, *limits.owners, limits.persons), 0)
             sizes |= {limits.sums: int(not limits.keys), limits.declared: count}
             expected = {sql: size for sql, size in sizes.items() if sql}
-        if plan.climb:
-            expected[plan.climb] = sum(len(unknown.rungs) for unknown in plan.unknowns)
-        if isinstance(plan.keys, PublicKeys):
-            self._distinct(plan.keys)
+        if plan.release.climb:
+            expected[plan.release.climb] = sum(len(unknown.rungs) for unknown in plan.release.unknowns)
+        if isinstance(plan.release.keys, PublicKeys):
+            self._distinct(plan.release.keys)
         for sql, size in expected.items():
             tree = reads(sql)
             if tree.get("error"):
@@ -573,7 +574,9 @@ def check(tree: Mapping[str, Any], plan: Plan) -> None:
         match node.get("type"):
             case "BASE_TABLE":
                 path = (node["catalog_name"], node["schema_name"], node["table_name"])
-                if path not in plan.tables and not (path[:2] == ("", "") and path[2].rstrip("0123456789") in STEPS):
+                if path not in plan.release.tables and not (
+                    path[:2] == ("", "") and path[2].rstrip("0123456789") in STEPS
+                ):
                     raise AssertionError("the generated SQL reads a table that is not in the plan")
             case "TABLE_FUNCTION" | "PIVOT" | "SHOW_REF" | "COLUMN_DATA" | "DELIM_GET":
                 raise AssertionError("the generated SQL reads something that is not a table")

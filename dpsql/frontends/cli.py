@@ -16,7 +16,7 @@ from dpsql.errors import BudgetExhausted, Error, Failed, Interrupted, Refused
 from dpsql.frontends.shell.options import shell
 
 if TYPE_CHECKING:
-    from dpsql.catalog import Described, Policy
+    from dpsql.policy.catalog import Described, Policy
     from dpsql.verify import Finding
 
 EXIT: dict[type[Error], int] = {Refused: 3, BudgetExhausted: 4, Failed: 5}
@@ -428,7 +428,7 @@ def raise_(file: str, policy: str, analyst: str) -> None:
     Example:
       dpsql ledger raise shop.ledger --policy shop.policy.toml
     """
-    from dpsql.catalog import read_policy
+    from dpsql.policy.catalog import read_policy
     from dpsql.upkeep import raise_budget
 
     declared = read_policy(policy)
@@ -535,8 +535,8 @@ def check(file: str) -> None:
     Example:
       dpsql policy check shop.policy.toml
     """
-    from dpsql.catalog import read_policy
-    from dpsql.problems import problems, warnings
+    from dpsql.policy.catalog import read_policy
+    from dpsql.policy.problems import problems, warnings
 
     if wrong := problems(file):
         for problem in wrong:
@@ -554,7 +554,7 @@ def check(file: str) -> None:
 def described(paths: list[Path]) -> tuple[Described, ...]:
     """The tables of a DuckDB file, or of Parquet and CSV files, without a policy."""
     from dpsql.backends import DuckDB
-    from dpsql.catalog import Described
+    from dpsql.policy.catalog import Described
     from dpsql.sources import DELIMITERS, SUFFIXES, describe
 
     if all(path.suffix.lower() in SUFFIXES for path in paths):
@@ -620,7 +620,7 @@ def verify(ctx: click.Context, db: str, policy: str | None, ledger: str | None, 
     Example:
       dpsql policy verify shop.duckdb
     """
-    from dpsql.catalog import read_policy
+    from dpsql.policy.catalog import read_policy
     from dpsql.upkeep import record
 
     declared = read_policy(policy_of(db, policy))
@@ -699,7 +699,7 @@ def prepare(db: Path, policy: str | None, ledger: str | None, analyst: str) -> N
     Example:
       dpsql prepare shop.duckdb
     """
-    from dpsql.catalog import read_policy
+    from dpsql.policy.catalog import read_policy
     from dpsql.prepare import prepare as write
 
     declared = read_policy(policy_of(db, policy))

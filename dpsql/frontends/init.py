@@ -15,11 +15,11 @@ from pathlib import Path
 
 import click
 
-from dpsql.catalog import Described, Policy, Reference, Type, fold, read_policy
+from dpsql.compiler.program import Plan
 from dpsql.errors import Error, Refused
 from dpsql.explain import at_sizes, expected
-from dpsql.plan import Plan
-from dpsql.problems import problems, warnings
+from dpsql.policy.catalog import Described, Policy, Reference, Type, fold, read_policy
+from dpsql.policy.problems import problems, warnings
 from dpsql.session import Session, connect, opened
 from dpsql.suggest import Decided, owners, suggest
 from dpsql.verify import Finding, once, verify
@@ -383,7 +383,7 @@ def foretold(session: Session, query: str) -> str:
     except Error:
         return ""
     assert isinstance(plan, Plan)
-    groups = f"; groups from about {plan.threshold.least:,} persons on" if plan.threshold else ""
+    groups = f"; groups from about {plan.release.threshold.least:,} persons on" if plan.release.threshold else ""
     return ", ".join(at_sizes(sizes) for sizes in expected(plan).values()) + groups
 
 

@@ -6,16 +6,17 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from dpsql import accountant, functions, ledger, prepare, sources
-from dpsql import compile as compiler
+from dpsql import ledger, prepare, sources
 from dpsql.backends.duckdb import DuckDB, Shadow
-from dpsql.compose import Composer
+from dpsql.compiler import compile as compiler
+from dpsql.compiler.compose import Composer
+from dpsql.compiler.free import free
 from dpsql.finish import Scratch
-from dpsql.mechanisms import MECHANISMS
-from dpsql.passes.free import free
-from dpsql.passes.native import natively, unlimited
-from dpsql.passes.single import single
-from dpsql.release import choose, release
+from dpsql.kernel import accountant, functions
+from dpsql.kernel.limits.native_form import natively, unlimited
+from dpsql.kernel.limits.one_row import single
+from dpsql.kernel.mechanisms import MECHANISMS
+from dpsql.kernel.release import choose, release
 from dpsql.session import Session
 
 HEADINGS = ("Needs", "Gives", "Proof", "Checked")

@@ -16,8 +16,8 @@ from sqlalchemy.exc import ArgumentError, NoSuchTableError
 from sqlalchemy.sql import compiler
 
 from dpsql import dbapi
-from dpsql.catalog import fold
 from dpsql.describe import TableFacts
+from dpsql.policy.catalog import fold
 
 TYPES: dict[str, Any] = {
     "BOOLEAN": types.BOOLEAN,

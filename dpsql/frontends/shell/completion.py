@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from dpsql.aggregates import RULES
-from dpsql.catalog import fold
+from dpsql.compiler.aggregates import RULES
 from dpsql.describe import ColumnFacts, TableFacts, shown
 from dpsql.frontends.shell.dots import COMMANDS, MODES, SWITCHES, name
 from dpsql.frontends.shell.runner import Shell
 from dpsql.frontends.shell.statements import split
-from dpsql.functions import NAMES
+from dpsql.kernel.functions import NAMES
+from dpsql.policy.catalog import fold
 
 KEYWORDS = re.findall(
     r"\w+",

@@ -11,12 +11,12 @@ from pathlib import Path
 from textwrap import fill
 from typing import TextIO
 
-from dpsql.catalog import quoted
 from dpsql.describe import TableFacts
 from dpsql.frontends.shell.duckbox import Column, draw
 from dpsql.frontends.shell.modes import WAYS
 from dpsql.frontends.shell.runner import Misused, Shell
 from dpsql.frontends.shell.statements import words
+from dpsql.policy.catalog import quoted
 
 MODES = ("duckbox", *WAYS)
 SWITCHES = {

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from rich.cells import cell_len, set_cell_size
 
 from dpsql.answer import Answer, cell, parts
-from dpsql.catalog import Type
 from dpsql.errors import Refused
 from dpsql.frontends.shell.duckbox import level, plain
+from dpsql.policy.catalog import Type
 
 LABEL = 24  # columns at the most
 

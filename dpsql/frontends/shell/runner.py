@@ -15,13 +15,13 @@ from typing import TextIO
 import click
 
 from dpsql.answer import Answer
-from dpsql.catalog import Type
+from dpsql.compiler.program import Plan
 from dpsql.errors import Error, Interrupted
 from dpsql.frontends.shell import caret, duckbox
 from dpsql.frontends.shell.modes import Table, write
 from dpsql.frontends.shell.settings import Settings
 from dpsql.frontends.shell.statements import says, split
-from dpsql.plan import Plan
+from dpsql.policy.catalog import Type
 from dpsql.session import Session
 
 USAGE, INTERRUPTED = 2, 130

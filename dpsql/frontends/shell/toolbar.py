@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpsql import describe
-from dpsql.accountant import roughly
 from dpsql.errors import Error
 from dpsql.frontends.shell.duckbox import clipped
 from dpsql.frontends.shell.runner import Shell
 from dpsql.frontends.shell.statements import complete, says, split
+from dpsql.kernel.accountant import roughly
 from dpsql.session import COMMAND, Budget
 
 FREE = "free: it reads nothing about persons"

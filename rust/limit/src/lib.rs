@@ -1,6 +1,6 @@
 //! What one person adds to a table of sums is limited, in exact integers.
 //!
-//! This is the second form of the pass `limit` (`dpsql/passes/limit.py`, where the proof is): the engine streams rows of
+//! This is the second form of the pass `limit` (`dpsql/kernel/limits/limit.py`, where the proof is): the engine streams rows of
 //! person, keys and values, and what comes out is what the SQL form gives, number for number.
 //!
 //! 1. Rows whose keys are not among the declared ones are left out; values that are not declared count as NULL there, and rows
@@ -78,7 +78,7 @@ pub struct Axis {
     pub degree: u32,
 }
 
-/// Columns of sums that belong together; see `Summand` in dpsql/plan.py.
+/// Columns of sums that belong together; see `Summand` in dpsql/kernel/plan.py.
 #[derive(Clone, Debug)]
 pub struct Block {
     pub kind: Kind,

@@ -1,0 +1,1 @@
+"""What one person can add to a release is limited here."""

@@ -1,1 +1,0 @@
-"""The passes, one file each, in the order in which `dpsql.compile` calls them."""
