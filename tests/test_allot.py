@@ -9,9 +9,9 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stages import planned
 from test_lemmas import beside, catalog, read, releases
 
-from dpsql.compiler.compile import release
 from dpsql.compiler.program import Plan
 from dpsql.kernel.accountant import UNIT, mu_of, units
 from dpsql.kernel.mechanisms import Gaussian, cost
@@ -20,7 +20,7 @@ COLUMNS = ["quantity", "amount", "weight", "quantity * 2", "amount * quantity", 
 
 
 def plan(query: str, ledger: str, epsilon: str = "1", delta: str = "1e-8") -> Plan:
-    return release(read(query), beside(catalog(ledger), query), Fraction(epsilon), Fraction(delta))
+    return planned(read(query), beside(catalog(ledger), query), Fraction(epsilon), Fraction(delta))
 
 
 EPSILONS = ("1e-6", "0.1", "1", "20", "1e9", "1e20")
@@ -82,17 +82,31 @@ def test_one_calibration_for_the_whole_vector(columns: list[str]) -> None:
     for ledger, factor in (("gdp", math.sqrt(len(columns))), ("pure", len(columns))):
         one = plan(f"SELECT sum({columns[0]}) FROM orders", ledger)
         many = plan(f"SELECT {sums} FROM orders", ledger)
-        assert len(many.summands) == len(columns)
-        first = next(m for s, m in zip(many.summands, many.mechanisms, strict=True) if s == one.summands[0])
-        assert first.scale == pytest.approx(one.mechanisms[0].scale * factor, rel=1e-12)
+        assert len(many.release.summands) == len(columns)
+        first = next(
+            m
+            for s, m in zip(many.release.summands, many.release.mechanisms, strict=True)
+            if s == one.release.summands[0]
+        )
+        assert first.scale == pytest.approx(one.release.mechanisms[0].scale * factor, rel=1e-12)
 
 
 def test_counts_are_shared() -> None:
     """Where x cannot be NULL its pair also counts the rows; where it can be, the rows are a block of their own."""
-    assert len(plan("SELECT count(*), sum(quantity), avg(quantity), count(quantity) FROM orders", "gdp").summands) == 1
-    assert len(plan("SELECT count(*), sum(amount), avg(amount), count(amount) FROM orders", "gdp").summands) == 2
     assert (
-        len(plan("SELECT count(*), count(quantity), count(status), count(1), count() FROM orders", "gdp").summands) == 2
+        len(plan("SELECT count(*), sum(quantity), avg(quantity), count(quantity) FROM orders", "gdp").release.summands)
+        == 1
+    )
+    assert (
+        len(plan("SELECT count(*), sum(amount), avg(amount), count(amount) FROM orders", "gdp").release.summands) == 2
+    )
+    assert (
+        len(
+            plan(
+                "SELECT count(*), count(quantity), count(status), count(1), count() FROM orders", "gdp"
+            ).release.summands
+        )
+        == 2
     )
 
 

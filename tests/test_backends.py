@@ -197,10 +197,14 @@ def test_the_engine_parser_confirms_only_what_was_planned(owner: duckdb.DuckDBPy
     plan = db._plan(COUNT, None, None)
     db._shadow.confirm(plan)
     with pytest.raises((AssertionError, dpsql.Refused)):
-        db._shadow.confirm(dataclasses.replace(plan, reference=lambda: sql, limits=None))
+        db._shadow.confirm(other(plan, reference=lambda: sql, limits=None))
     assert plan.release.limits is not None
     with pytest.raises((AssertionError, dpsql.Refused)):
-        db._shadow.confirm(dataclasses.replace(plan, limits=dataclasses.replace(plan.release.limits, rows=sql)))
+        db._shadow.confirm(other(plan, limits=dataclasses.replace(plan.release.limits, rows=sql)))
+
+
+def other(plan: Any, **changes: Any) -> Any:
+    return dataclasses.replace(plan, release=dataclasses.replace(plan.release, **changes))
 
 
 def test_what_the_engine_cannot_run_is_refused_before_the_charge(owner: duckdb.DuckDBPyConnection) -> None:
@@ -208,7 +212,7 @@ def test_what_the_engine_cannot_run_is_refused_before_the_charge(owner: duckdb.D
     plan = db._plan(COUNT, None, None)
     with pytest.raises(dpsql.Refused, match="engine_cannot"):
         wrong = 'SELECT "nothing" AS "n0" FROM "memory"."main"."customer"'
-        db._shadow.confirm(dataclasses.replace(plan, reference=lambda: wrong, limits=None))
+        db._shadow.confirm(other(plan, reference=lambda: wrong, limits=None))
     with pytest.raises(dpsql.Refused, match="too_deep"):
         db.sql("SELECT sum(" + " + ".join(["quantity"] * 700) + ") FROM orders")
     assert db.budget.spent.amount == 0

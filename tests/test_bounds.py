@@ -10,20 +10,15 @@ import duckdb
 import pytest
 import shop
 import spec
-from dpsql.compiler.split import split
 from forms import by_sql, natively, same
+from stages import limited, planned
 from test_lemmas import catalog, engine
 from test_specs import WIDE, close
 
 import dpsql
-from dpsql.compiler.bound import bound
-from dpsql.compiler.compile import release
 from dpsql.compiler.parse import parse
 from dpsql.compiler.program import Plan
-from dpsql.compiler.resolve import resolve
 from dpsql.kernel.keys import PublicKeys
-from dpsql.kernel.limits.limit import limit
-from dpsql.kernel.persons import track
 
 # For each database: tables, the person's column in a query over them, keys and values; 0, 1 and 2 references from the person.
 SOURCES = {
@@ -145,11 +140,10 @@ def test_one_row_in_each_group(query: str, ledger: str) -> None:
     rows["orders"] = [(*row[:-1], long[i % 5] if i % 2 else row[-1]) for i, row in enumerate(rows["orders"])]
     shop.fill(engine(), rows)
     known = catalog(ledger)
-    plan = release(parse(query), known, Fraction(1), Fraction(1, 10**8))
-    norm = plan.release.noises[0].norm
-    limited = limit(split(bound(track(resolve(parse(query), known), known)), {}, norm), known, norm)
-    assert limited.split.tracked.apart
-    counted = f"{limited.inner().args['with_'].sql('duckdb')} SELECT max(n) FROM pairs"
+    plan = planned(parse(query), known)
+    made = limited(plan)
+    assert made.question.apart
+    counted = f"{made.inner().args['with_'].sql('duckdb')} SELECT max(n) FROM pairs"
     assert engine().execute(counted).fetchall() == [(1,)]
     assert plan.release.limits is not None
     assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.release.keys, PublicKeys))
@@ -203,9 +197,9 @@ def test_bounds_beside_what_is_declared(type_: str, ends: tuple[int, int]) -> No
     assert same(natively(connection, plan), by_sql(connection, plan), True)
 
 
-def planned(query: str, ledger: str = "gdp", **limits: int) -> Plan:
+def bounded(query: str, ledger: str = "gdp", **limits: int) -> Plan:
     known = catalog(ledger).limited(limits.get("rows"), limits.get("groups"))
-    return release(parse(query), known, Fraction(1), Fraction(1, 10**8))
+    return planned(parse(query), known)
 
 
 def weights(plan: Plan) -> list[float]:
@@ -234,13 +228,13 @@ def weights(plan: Plan) -> list[float]:
     ],
 )  # fmt: skip
 def test_limits(query: str, ledger: str, limits: dict[str, int], most: float) -> None:
-    plan = planned(query.replace("BOUNDS", "contribution_bounds_per_group => (0, 99)"), ledger, **limits)
+    plan = bounded(query.replace("BOUNDS", "contribution_bounds_per_group => (0, 99)"), ledger, **limits)
     assert weights(plan) == [pytest.approx(most)]
 
 
 def test_persons_are_counted_for_the_threshold_anyway() -> None:
     query = "SELECT country, sum(amount, contribution_bounds_per_group => (0, 9)), count(DISTINCT customer) FROM orders GROUP BY 1"
-    assert len(planned(query).summands) == 1
+    assert len(bounded(query).release.summands) == 1
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import shop
 import spec
 import sqlglot
 from sqlglot import exp
+from stages import planned
 from test_lemmas import catalog
 
 import dpsql
@@ -20,9 +21,7 @@ from dpsql import session as sessions
 from dpsql.compiler.compile import compile
 from dpsql.compiler.parse import parse
 from dpsql.compiler.program import Plan, Program
-from dpsql.compiler.resolve import resolve
 from dpsql.history import verify
-from dpsql.kernel.persons import track
 
 RELEASED = [one.query for one in spec.every("shop") if one.file.stem == "released" and not one.refused]
 TWO = "SELECT (SELECT count(*) FROM orders) / (SELECT count(*) FROM customer) AS n"
@@ -329,7 +328,7 @@ def test_all_levels_are_about_the_same_rows_beside_a_release(where: str) -> None
 
 def test_notes_name_the_limits_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are chosen privately, after the statement has been planned."""
-    monkeypatch.setattr(sessions, "choose", lambda plan, exact: (2,) * len(plan.release.unknowns))
+    monkeypatch.setattr(sessions, "choose", lambda release, exact: (2,) * len(release.unknowns))
     with dpsql.connect(shop.database(shop.clean()), policy=shop.undeclared(), ledger=":memory:") as db:
         query = "SELECT (SELECT sum(amount) FROM orders) AS a, (SELECT count(*) FROM customer) AS b"
         notes = " ".join(db.sql(query).notes)
@@ -367,4 +366,4 @@ def test_public_rows_alone_are_no_release() -> None:
     """They are answered around releases, for free; by themselves they have no persons."""
     known = catalog("gdp")
     with pytest.raises(dpsql.Refused, match="public_only"):
-        track(resolve(parse("SELECT count(*) FROM country"), known), known)
+        planned(parse("SELECT count(*) FROM country"), known)

@@ -143,7 +143,8 @@ def test_lists_of_nulls_are_there() -> None:
     policy["budget"] = {"epsilon": 1e9, "delta": 1e-3}
     db = dpsql.connect(connection, policy=policy, ledger=":memory:")
     query = "SELECT count(*) FROM people, range(1000) AS r(x) WHERE len(l) = 1"
-    assert db.sql(query).fetchone() == connection.execute(query).fetchone()
+    ((found,), (true,)) = db.sql(query).fetchone(), connection.execute(query).fetchone()
+    assert found == pytest.approx(true, abs=100)
 
 
 def outcome(db: dpsql.Session, query: str) -> tuple[object, ...]:
@@ -230,7 +231,11 @@ def test_unique_keys_need_no_cap(tmp_path: Path) -> None:
             connection.execute("CREATE TABLE events (id INTEGER, kind INTEGER)")
         db = dpsql.connect(tmp_path / f"{cut}.duckdb", policy=policy, ledger=":memory:")
         found = db.explain("SELECT count(*) FROM events e JOIN people p ON e.id = p.id").plan
-        assert any("is joined with" in line for line in found.notes) == cut == ("row_number" in found.inner.lower())
+        assert (
+            any("is joined with" in line for line in found.notes)
+            == cut
+            == ("row_number" in found.release.inner.lower())
+        )
 
 
 def test_constants_that_are_equal_to_the_engine_alone(sessions: tuple[dpsql.Session, dpsql.Session]) -> None:

@@ -192,7 +192,7 @@ def test_a_sum_without_any_declaration(events: duckdb.DuckDBPyConnection, accoun
     db = dpsql.connect(events, policy=policy, ledger=":memory:")
     query = "SELECT kind, count(*) AS n, sum(amount) AS total FROM event GROUP BY kind ORDER BY kind"
     explained = db.explain(query)
-    assert {unknown.what for unknown in explained.plan.unknowns} == {"rows", "groups", "low", "high"}
+    assert {unknown.what for unknown in explained.plan.release.unknowns} == {"rows", "groups", "low", "high"}
     assert str(explained).count("chosen privately first") == 4
     answer = db.sql(query)
     assert answer.loss == explained.loss and db.budget.spent.amount == pytest.approx(explained.loss.amount)

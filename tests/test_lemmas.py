@@ -22,23 +22,18 @@ import duckdb
 import pytest
 import shop
 import spec
-from dpsql.compiler.split import split
 from forms import by_sql, natively, same
 from sqlglot import exp
+from stages import limited, planned, question
 
 from dpsql.backends import DuckDB
 from dpsql.compiler import compile as compiler
-from dpsql.compiler.bound import bound
 from dpsql.compiler.compile import compile, release
 from dpsql.compiler.parse import Parsed, parse
 from dpsql.compiler.program import Plan
-from dpsql.compiler.resolve import resolve
 from dpsql.errors import Refused
 from dpsql.kernel.fan_out import Growth
 from dpsql.kernel.keys import PublicKeys
-from dpsql.kernel.limits.limit import limit
-from dpsql.kernel.mechanisms import Gaussian
-from dpsql.kernel.persons import track
 from dpsql.kernel.relations import select
 from dpsql.policy.catalog import Catalog, Table, build, read_policy
 
@@ -141,7 +136,7 @@ def parts(query: str, name: str) -> list[str]:
     def note(parsed: Parsed, *rest: Any, **named: Any) -> Plan:
         tree = parsed.tree.copy()
         made = release(parsed, *rest, **named)  # some are only tried, or planned again under other names
-        if len(rest) > 4 and "with place" not in tree.sql("duckdb"):  # one part of several
+        if "hidden" in named and "with place" not in tree.sql("duckdb"):  # one part of several
             part = Part(f"{query} -- {tree.sql('duckdb')}")
             part.tree, part.tables, part.hidden = tree, {}, named["hidden"]
             for table in part.tree.find_all(exp.Table):
@@ -190,18 +185,17 @@ def beside(known: Catalog, query: str) -> Catalog:
 def stages(query: str, ledger: str, name: str = "shop") -> tuple[Plan, str, str, str]:
     """The plan, the tracked relation's SQL and person, and the SQL for each person's limited vector."""
     known = beside(catalog(ledger, name), query)
-    tracked = bound(track(resolve(read(query), known), known))
     hidden = isinstance(query, Part) and query.hidden
-    plan = release(read(query), known, Fraction(1), Fraction(1, 10**8), hidden=hidden)
-    norm = plan.release.noises[0].norm if plan.release.noise else Gaussian.norm
-    limited = limit(split(tracked, {}, norm, hidden), known, norm)
+    plan = planned(read(query), known, hidden=hidden)
+    made = limited(plan)
     vector = exp.select("*").from_(exp.Table(this=exp.to_identifier("limited", quoted=True)))
     if plan.release.noise:
-        vector.set("with_", limited.inner().args["with_"])
+        vector.set("with_", made.inner().args["with_"])
     else:  # public keys and nothing else: nobody adds anything, and no table is read
-        assert not list(limited.inner().find_all(exp.Table)) and not plan.charge.amount and not plan.charge.delta
+        assert not list(made.inner().find_all(exp.Table)) and not plan.charge.amount and not plan.charge.delta
         vector = exp.select("1").where("false")
-    return plan, select(tracked.relation).sql("duckdb"), tracked.person, vector.sql("duckdb")
+    relation, person = made.question.relation, made.question.person
+    return plan, select(relation).sql("duckdb"), person, vector.sql("duckdb")
 
 
 @cache
@@ -316,8 +310,8 @@ def test_growth(most: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tracked = []
     for query in queries:
         with suppress(Refused):  # a statement of several releases
-            found = track(resolve(parse(query, spec.NOW), known), known)
-            tracked.append((select(found.relation).sql("duckdb"), Growth(known).rows(found.relation)))
+            found = question(planned(parse(query, spec.NOW), known)).relation
+            tracked.append((select(found).sql("duckdb"), Growth(known).rows(found)))
     assert len(tracked) >= len(MULTIPLYING)
     rows = one.wild(seed)
     one.fill(engine(), rows)
@@ -371,7 +365,7 @@ def test_gaussian_noise_in_a_pure_ledger() -> None:
     rows = shop.wild(102)
     shop.fill(engine(), rows)
     plans = [
-        release(parse(query), catalog("pure"), Fraction(1), Fraction(1, 10**8), part=part)
+        planned(parse(query), catalog("pure"), part=part)
         for query in (
             "SELECT country, var_pop(quantity), regr_slope(weight, quantity), count(DISTINCT status) FROM orders GROUP BY country",
             "SELECT weight, stddev(n), avg(quantity), count(DISTINCT customer) FROM item JOIN orders ON order_id = id GROUP BY weight",
@@ -380,8 +374,8 @@ def test_gaussian_noise_in_a_pure_ledger() -> None:
         for part in (Fraction(1), Fraction(1, 2))
     ]
     for alone, part in zip(plans[::2], plans[1::2], strict=True):
-        assert {noise.norm for noise in (*alone.noises, *part.release.noises)} == {2}
-        assert {summand.norm for summand in alone.summands} == {2} and {s.norm for s in part.release.summands} == {1}
+        assert {noise.norm for noise in (*alone.release.noises, *part.release.noises)} == {2}
+        assert {s.norm for s in alone.release.summands} == {2} and {s.norm for s in part.release.summands} == {1}
         assert part.charge.amount == alone.charge.amount / 2 and 2 * part.charge.delta <= alone.charge.delta * 1.1
     wholes = [exact(plan) for plan in plans]
     for person in shop.SHOP.persons(rows):
@@ -398,23 +392,17 @@ def test_replacing(ledger: str) -> None:
     with backend.snapshot() as snapshot:
         replacing = build(known, snapshot.schemas(known.tables), backend.repeats)
     plans = [
-        release(
-            read(query),
-            beside(replacing, query),
-            Fraction(1),
-            Fraction(1, 10**8),
-            hidden=isinstance(query, Part) and query.hidden,
-        )
+        planned(read(query), beside(replacing, query), hidden=isinstance(query, Part) and query.hidden)
         for query in releases("shop")
     ]
     for query, plan in zip(releases("shop"), plans, strict=True):
         one = stages(query, ledger)[0]
         assert plan.charge.amount == pytest.approx(one.charge.amount, rel=1e-9)
         if [type(m) for m in plan.release.noises] == [
-            type(m) for m in one.noises
+            type(m) for m in one.release.noises
         ]:  # a pure ledger may choose another noise
             assert with_any(plan) == with_any(one)
-            assert [m.sensitivity for m in plan.release.noises] == [m.swap * m.sensitivity for m in one.noises]
+            assert [m.sensitivity for m in plan.release.noises] == [m.swap * m.sensitivity for m in one.release.noises]
     found: list[list[Exact]] = []
     for person in shop.SHOP.persons(rows)[: None if ledger == "pure" else SOME]:
         shop.fill(engine(), shop.without(rows, person))
@@ -461,13 +449,13 @@ def test_ladders(seed: int) -> None:
     rows = shop.wild(seed)
     rungs = random.Random(seed)
     shop.fill(engine(), rows)
-    plans = [release(parse(query), catalog("undeclared"), Fraction(1), Fraction(1, 10**8)) for query in LADDERS]
+    plans = [planned(parse(query), catalog("undeclared")) for query in LADDERS]
     chosen = []
     for plan in plans:
         assert plan.then is not None and len({unknown.what for unknown in plan.release.unknowns}) > 1
         chosen.append(plan.then(tuple(rungs.randrange(len(unknown.rungs)) for unknown in plan.release.unknowns)))
         assert chosen[-1].charge == plan.charge
-    wholes = [(engine().execute(p.climb).fetchall(), exact(c)) for p, c in zip(plans, chosen, strict=True)]
+    wholes = [(engine().execute(p.release.climb).fetchall(), exact(c)) for p, c in zip(plans, chosen, strict=True)]
     lacking: dict[str, list[Any]] = {}
     for person in shop.SHOP.persons(rows):
         shop.fill(engine(), shop.without(rows, person))

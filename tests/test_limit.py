@@ -6,7 +6,6 @@ import datetime
 import itertools
 from dataclasses import replace
 from decimal import Decimal
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -16,11 +15,11 @@ import pytest
 from forms import by_sql, natively, same
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stages import planned
 
 import dpsql
 from dpsql._native import Keys, limit_and_add_noise
 from dpsql.backends import DuckDB
-from dpsql.compiler.compile import release
 from dpsql.compiler.parse import parse
 from dpsql.compiler.program import Plan
 from dpsql.explain import formatted
@@ -114,7 +113,7 @@ def test_same_integers(
     if accounting == "pure" and set(keys) - {"kind", "level", "flag"}:
         keys = ["kind"]  # without a delta groups are public
     query = f"SELECT {', '.join([*keys, *measures])} FROM t {'GROUP BY ALL' if keys else ''}"
-    plan = release(parse(query), catalog, Fraction(1), Fraction(1, 10**8))
+    plan = planned(parse(query), catalog)
     assert plan.release.limits is not None
     ordered = isinstance(plan.release.keys, PublicKeys)
     assert same(natively(connection, plan), by_sql(connection, plan), ordered)
@@ -142,7 +141,7 @@ def test_parts_are_merged(n: int, persons: int, query: str) -> None:
     )
     with DuckDB(connection).snapshot() as snapshot:
         catalog = build(known, snapshot.schemas(known.tables))
-    plan = release(parse(query), catalog, Fraction(1), Fraction(1, 10**8))
+    plan = planned(parse(query), catalog)
     expected = by_sql(connection, plan)
     for threads in (1, 4):
         connection.execute(f"SET threads = {threads}")
@@ -300,13 +299,19 @@ def test_which_form_runs_is_shown() -> None:
     native, plain = (db.explain(f"SELECT {what} FROM t") for what in ("count(*)", "count(DISTINCT word)"))
     assert (
         isinstance(native.plan, Plan)
-        and native.plan.limits is not None
-        and formatted(native.plan.limits.rows) in native.sql
+        and native.plan.release.limits is not None
+        and formatted(native.plan.release.limits.rows) in native.sql
     )
-    assert isinstance(plain.plan, Plan) and plain.plan.limits is None and formatted(plain.plan.inner) in plain.sql
+    assert (
+        isinstance(plain.plan, Plan)
+        and plain.plan.release.limits is None
+        and formatted(plain.plan.release.inner) in plain.sql
+    )
     people = db.explain("SELECT count(DISTINCT person) FROM t WHERE x > 3")
-    assert isinstance(people.plan, Plan) and people.plan.limits is not None and not people.plan.limits.rows
-    assert formatted(people.plan.limits.sums) in people.sql and "nothing to limit" in people.sql
+    assert (
+        isinstance(people.plan, Plan) and people.plan.release.limits is not None and not people.plan.release.limits.rows
+    )
+    assert formatted(people.plan.release.limits.sums) in people.sql and "nothing to limit" in people.sql
     assert "natively" in native.sql and "natively" not in plain.sql
 
 
@@ -437,7 +442,7 @@ def test_no_more_persons_are_counted_than_are_enough(groups: int, enough: int | 
         counted = plan_of(
             own, {"t": {"person": "person"}}, "SELECT k, count(DISTINCT person) FROM t GROUP BY k", 60, 40
         )
-        assert counted.limits is not None and counted.limits.enough is None  # here they are shown
+        assert counted.release.limits is not None and counted.release.limits.enough is None  # here they are shown
 
 
 def test_references_are_followed_step_by_step() -> None:

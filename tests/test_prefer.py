@@ -86,7 +86,7 @@ def test_without_a_delta_it_is_laplace() -> None:
         made = plan(USERS, catalog_, delta=delta)
         assert isinstance(made.release.noises[0], Laplace) and made.charge.delta == 0 and not made.why
     tiny = plan(USERS, known(12, 100, 200), delta=Fraction(1, 10**30))
-    assert isinstance(tiny.noises[0], Laplace)
+    assert isinstance(tiny.release.noises[0], Laplace)
 
 
 def test_other_ledgers_have_gaussian_noise() -> None:
@@ -115,8 +115,8 @@ def test_limits_that_are_chosen_first(query: str, declared: int, kind: type[Gaus
     assert made.charge.amount <= units(ONE) and made.charge.delta <= units(DELTA)
     assert (made.charge.delta > 0) == (kind is Gaussian)
     for one in (made, *made.extremes):
-        assert all(isinstance(noise, kind) for noise in one.noises) and one.charge == made.charge
-        lost = cost((*[made.release.ladder] * len(made.release.unknowns), *one.drawn), "epsilon")
+        assert all(isinstance(noise, kind) for noise in one.release.noises) and one.charge == made.charge
+        lost = cost((*[made.release.ladder] * len(made.release.unknowns), *one.release.drawn), "epsilon")
         assert lost.amount <= made.charge.amount and lost.delta <= made.charge.delta
 
 
@@ -126,7 +126,7 @@ def test_several_releases_choose_for_themselves() -> None:
     made = compile(query, catalog_, ONE, DELTA)
     assert isinstance(made, Program)
     users, rows = made.parts
-    assert isinstance(users.noises[0], Gaussian) and isinstance(rows.noises[0], Laplace)
+    assert isinstance(users.release.noises[0], Gaussian) and isinstance(rows.release.noises[0], Laplace)
     assert users.charge.amount + rows.charge.amount == pytest.approx(10**18, abs=2)
     assert isinstance(users.sampled[0], Approximate) and users.sampled[0].epsilon == ONE / 2
     assert users.charge.delta <= units(DELTA / 2) and made.charge.delta <= units(DELTA)
@@ -140,10 +140,10 @@ def test_what_waits_is_charged_the_same_with_either_noise() -> None:
     (waits,) = [part for part in made.parts if part.waits]
     assert waits.given is not None
     few, many = (waits.given((tuple(range(n)),)) for n in (2, 60))
-    assert isinstance(few.noises[0], Laplace) and isinstance(many.noises[0], Gaussian)
+    assert isinstance(few.release.noises[0], Laplace) and isinstance(many.release.noises[0], Gaussian)
     assert few.charge == many.charge == waits.charge
     for one in (few, many):
-        drawn = cost(one.drawn, "epsilon")
+        drawn = cost(one.release.drawn, "epsilon")
         assert drawn.amount <= waits.charge.amount and drawn.delta <= waits.charge.delta
     assert made.charge.amount <= units(ONE) and made.charge.delta <= units(DELTA)
 
@@ -158,7 +158,7 @@ def test_levels_measure_alike() -> None:
     alone = plan(
         "SELECT day, var_pop(spend), count(DISTINCT person) FROM visits GROUP BY day", known(200, 1000, declared=200)
     )
-    assert isinstance(alone.noises[0], Gaussian) and {summand.norm for summand in alone.summands} == {2}
+    assert isinstance(alone.release.noises[0], Gaussian) and {summand.norm for summand in alone.release.summands} == {2}
 
 
 def test_noise_beyond_all_bounds_is_no_choice() -> None:

@@ -82,7 +82,7 @@ def explained(session: dpsql.Session, query: str) -> Plan:
 
 
 def uses_a_copy(session: dpsql.Session) -> bool:
-    limits = explained(session, QUERIES[0]).limits
+    limits = explained(session, QUERIES[0]).release.limits
     return limits is not None and bool(limits.sums)
 
 
@@ -235,12 +235,12 @@ def test_the_price_does_not_change(shop: Path, tmp_path: Path) -> None:
     with dpsql.connect(shop, policy=POLICY, ledger=ledger) as db:
         for query, plan in before.items():
             after = explained(db, query)
-            assert (after.charge, after.max_rows, after.noises) == (
+            assert (after.charge, after.release.max_rows, after.release.noises) == (
                 plan.charge,
                 plan.release.max_rows,
                 plan.release.noises,
             )
-            assert after.inner == plan.release.inner
+            assert after.release.inner == plan.release.inner
         assert db.sql(QUERIES[0], query_id="one").fetchall() == first and len(db.history) == 1
 
 

@@ -329,7 +329,9 @@ def test_group_privacy_and_composition_are_shown() -> None:
     explained = db.explain(query, epsilon=0.01, max_groups_contributed=1)
     one, four, many = (explained.group(k) for k in (1, 4, 10**6))
     assert (one.epsilon, four.epsilon) == (pytest.approx(0.01), pytest.approx(0.04))
-    assert explained.plan.threshold is not None and one.delta == pytest.approx(float(explained.plan.threshold.delta))
+    assert explained.plan.release.threshold is not None and one.delta == pytest.approx(
+        float(explained.plan.release.threshold.delta)
+    )
     assert one.delta < four.delta < 17 * one.delta and many.delta == 1
     assert explained.repeats == 100 and explained.together is None  # with a delta it is not epsilon-DP
     assert "of a family of 4 together: epsilon 0.04" in explained.more and "advanced" not in explained.more
@@ -380,14 +382,16 @@ def test_limits_of_the_caller(db: dpsql.Session) -> None:
     query, keyed = "SELECT count(*) FROM orders", "SELECT country, count(*) FROM orders GROUP BY country"
     usual, wide = db.explain(query), db.explain(query, max_rows_contributed=50)
     assert isinstance(usual.plan, Plan) and isinstance(wide.plan, Plan)
-    weight = usual.plan.summands[0].weight
-    assert wide.plan.mechanisms[0].sensitivity == 50 * weight != usual.plan.mechanisms[0].sensitivity
-    assert "50 rows" in str(wide) and wide.plan.inner != usual.plan.inner
+    weight = usual.plan.release.summands[0].weight
+    assert wide.plan.release.mechanisms[0].sensitivity == 50 * weight != usual.plan.release.mechanisms[0].sensitivity
+    assert "50 rows" in str(wide) and wide.plan.release.inner != usual.plan.release.inner
     assert wide.plan.charge.amount == pytest.approx(usual.plan.charge.amount)
-    again = db.explain(query, max_rows_contributed=int(usual.plan.mechanisms[0].sensitivity / weight))
+    again = db.explain(query, max_rows_contributed=int(usual.plan.release.mechanisms[0].sensitivity / weight))
     assert again.plan == usual.plan
     few = db.explain(keyed, max_groups_contributed=2)
-    assert isinstance(few.plan, Plan) and few.plan.threshold is not None and few.plan.threshold.keys == 2
+    assert (
+        isinstance(few.plan, Plan) and few.plan.release.threshold is not None and few.plan.release.threshold.keys == 2
+    )
     assert str(db.explain(keyed)) != str(few)
     assert "50 rows" in "".join(str(row) for row in db.sql(f"EXPLAIN PRIVACY {query}", max_rows_contributed=50))
     assert "50 rows" in " ".join(db.rehearse(query, max_rows_contributed=50).notes)

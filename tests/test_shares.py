@@ -23,7 +23,7 @@ def program(query: str, ledger: str = "gdp", weights: tuple[Fraction, ...] | Non
 
 
 def variance(made: Program) -> float:
-    return sum((p.mechanisms[0].deviation / p.summands[0].weight) ** 2 for p in made.parts)
+    return sum((p.release.mechanisms[0].deviation / p.release.summands[0].weight) ** 2 for p in made.parts)
 
 
 @pytest.mark.parametrize("ledger", ["gdp", "pure", "zcdp"])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import cache
 
 import duckdb
 import pytest
 from forms import by_sql, natively, same
+from stages import planned
 
 import dpsql
 from dpsql.backends.duckdb import DuckDB
-from dpsql.compiler.compile import release
 from dpsql.compiler.parse import parse
 from dpsql.compiler.program import Plan
 from dpsql.kernel.keys import PublicKeys
@@ -60,7 +59,7 @@ def catalog() -> Catalog:
 
 
 def plan(query: str) -> Plan:
-    return release(parse(query), catalog(), Fraction(1), Fraction(1, 10**8))
+    return planned(parse(query), catalog())
 
 
 ONE_ROW = [

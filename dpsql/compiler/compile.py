@@ -52,7 +52,6 @@ OF_PROGRAMS = (
 )
 FINAL = ("join_too_wide", "too_many_tables", "groups_of_persons")  # what is so however it is taken apart
 OF_ROWS = ("subquery_not_local", "not_grouped", "select_star", "no_aggregate")  # what the first refusal says better
-PASSES = (parse, resolve, bound, blocks, outer)
 
 
 def query_of(view: str, now: datetime | None) -> exp.Query | None:

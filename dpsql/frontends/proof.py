@@ -8,11 +8,8 @@ from collections.abc import Iterator
 
 from dpsql import ledger, prepare, sources
 from dpsql.backends.duckdb import DuckDB, Shadow
-from dpsql.compiler import compile as compiler
-from dpsql.compiler.compose import Composer
-from dpsql.compiler.free import free
 from dpsql.finish import Scratch
-from dpsql.kernel import accountant, functions
+from dpsql.kernel import accountant, derive, functions, plan
 from dpsql.kernel.limits.native_form import natively, unlimited
 from dpsql.kernel.limits.one_row import single
 from dpsql.kernel.mechanisms import MECHANISMS
@@ -22,12 +19,12 @@ from dpsql.session import Session
 HEADINGS = ("Needs", "Gives", "Proof", "Checked")
 OBLIGATIONS: tuple[object, ...] = (
     functions,
-    *compiler.PASSES,
+    plan.plan,
+    derive,
+    *plan.STEPS,
     natively,
     single,
     unlimited,
-    free,
-    Composer,
     Session.sql,
     sources,
     prepare,
@@ -54,7 +51,7 @@ def title(thing: object) -> str:
 
 
 def lines() -> Iterator[str]:
-    yield inspect.getdoc(compiler) or ""
+    yield inspect.getdoc(plan) or ""
     for thing in OBLIGATIONS:
         first = (inspect.getdoc(thing) or "").splitlines()[0]
         yield f"\n{title(thing)}: {first}"

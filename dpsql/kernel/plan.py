@@ -18,10 +18,12 @@ from dpsql.kernel.limits.limit import limit
 from dpsql.kernel.limits.rungs import climb
 from dpsql.kernel.mechanisms import Gaussian, Laplace
 from dpsql.kernel.noise import Release, allot
+from dpsql.kernel.persons import track
 from dpsql.kernel.question import ask, find_rows
 from dpsql.kernel.request import Request
 from dpsql.policy.catalog import Catalog
 
+STEPS = (find_rows, track, ask, limit, climb, allot)
 NOISES: dict[str, type[Laplace] | type[Gaussian]] = {"laplace": Laplace, "gaussian": Gaussian}
 
 
