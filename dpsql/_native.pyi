@@ -6,11 +6,12 @@ from dpsql.kernel.limits.native_form import Limits
 __all__ = [
     "Keys",
     "Noisy",
+    "Totals",
     "add_noise",
     "add_truncated",
     "choose",
     "flips",
-    "limit_and_add_noise",
+    "limit",
     "quantile",
     "respond",
     "select",
@@ -59,18 +60,30 @@ def add_noise(
     than 38 digits. The texts are constant and name no value.
     """
 
-def limit_and_add_noise(
+@final
+class Totals:
+    """Exact integers that Python cannot read: noise is added to them, or a choice made by them, and then they are gone."""
+
+    def __new__(cls, exact: _Stream) -> Totals: ...
+    def with_noise(
+        self,
+        mechanism: Literal["laplace", "sliced_laplace", "gaussian"],
+        scales: Sequence[float],
+        threshold: int | None = None,
+    ) -> Noisy:
+        """As `add_noise`. Raises ValueError the second time."""
+    def choose(self, rate: float, weights: Sequence[Sequence[int]]) -> list[int]:
+        """As the function of this name. Raises ValueError the second time."""
+
+def limit(
     rows: _Stream | None,
     sums: _Stream | None,
     declared: Keys | None,
     limits: Limits,
-    mechanism: Literal["laplace", "sliced_laplace", "gaussian"],
-    scales: Sequence[float],
-    threshold: int | None = None,
     owners: Sequence[_Stream] | None = None,
     persons: _Stream | None = None,
-) -> Noisy:
-    """Limits what each person's rows add, adds all of it up by keys, and adds fresh noise as `add_noise` does.
+) -> Totals:
+    """Limits what each person's rows add, and adds all of it up by keys.
 
     `rows` has a person; the keys; a hash of keys (uint64) or of person and keys (uint32), as `hashed` says; and for each axis of
     each block a double or a whole number, or for degree 0 a truth value. `declared` are the public keys, in the order of the result; None
@@ -80,7 +93,7 @@ def limit_and_add_noise(
     of the others references and what these refer to. `persons` is the first
     column of `rows`, or has more rows than that: it is read before, and tells who has few.
 
-    Raises as `add_noise`, and ValueError for rows that are not so, a type that is none of whole number, decimal, double,
+    Raises ValueError for rows that are not so, a type that is none of whole number, decimal, double,
     text, date, timestamp and truth value, or more than 40 columns. The texts are constant and name no value.
     """
 

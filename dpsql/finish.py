@@ -210,7 +210,7 @@ class Scratch:
                 if isinstance(plan, Plan):
                     cursor.execute(f"EXPLAIN {unfilled(plan)}").fetchall()
                     return
-                for name, _ in plan.tables:
+                for name in plan.tables:
                     cursor.execute(f"CREATE TEMP TABLE {quoted(f'public {name}')} ({schemas[name]})")
                 for index, part in enumerate(plan.parts):
                     for read in (*part.waits, *part.reads):

@@ -38,6 +38,7 @@ from dpsql import head
 from dpsql.compiler.program import Plan, Program
 from dpsql.errors import BudgetExhausted, Error, Refused
 from dpsql.kernel.accountant import CURRENCIES, Charge, Currency, budget_of, most_of
+from dpsql.kernel.charged import Ticket, sell
 from dpsql.kernel.mechanisms import Sampled, cost, read, write
 from dpsql.policy.catalog import Budget, Policy, fold
 
@@ -267,6 +268,14 @@ class Chain:
                 head.advance(head.beside(self.path), (made.number, made.hash), durable)
 
 
+@dataclass(frozen=True)
+class Charged:
+    """A run that has been charged: its identity, and a ticket for each release."""
+
+    run: str
+    tickets: tuple[Ticket, ...] = ()
+
+
 class Ledger:
     """One dataset's ledger in a SQLite file, or in memory for rehearsals and tests."""
 
@@ -318,8 +327,8 @@ class Ledger:
             found = find(db, "WHERE state = 'reserved' AND amount <> '0' ORDER BY number DESC LIMIT 1")
         return Charge(self.currency, found.amount, found.delta) if found else None
 
-    def reserve(self, plan: Plan | Program, statement: str, analyst: str, query: str | None = None) -> str:
-        """Charge a plan, durably, before any row is read; returns the run's identity."""
+    def reserve(self, plan: Plan | Program, statement: str, analyst: str, query: str | None = None) -> Charged:
+        """Charge a plan, durably, before any row is read; returns the run's identity, and a ticket for each release."""
         charge, record = plan.charge, write(plan.sampled)
         if cost(read(record), self.currency) != charge:
             raise AssertionError("the charge cannot be computed again from what is recorded")
@@ -348,7 +357,7 @@ class Ledger:
             run = f"{number}-{uuid.uuid4()}"  # the row's number finds it without an index
             wanted = NOTHING._replace(state="reserved", run=run, query=query or "", analyst=analyst, text=statement)
             append(wanted._replace(mechanisms=record, amount=charge.amount, delta=charge.delta))
-        return run
+        return Charged(run, sell(part.release for part in plan.parts))
 
     def _allow(self, db: sqlite3.Connection, analyst: str) -> None:
         """Refuse where as many statements as the policy allows have ended without an answer: each tells something that no
@@ -364,17 +373,17 @@ class Ledger:
                 f"Ask the owner to look into it and to run: dpsql ledger reset-failures {self.chain.path or 'FILE'}",
             )
 
-    def settle(self, run: str, answer: str = "", drawn: tuple[Sampled, ...] = ()) -> None:
+    def settle(self, run: Charged, answer: str = "", drawn: tuple[Sampled, ...] = ()) -> None:
         """Note that a reserved run is being answered. It costs nothing and gives nothing back.
 
         `drawn` is the noise itself, where it could not be known when it was charged.
         """
         # Not synced: no charge depends on it, and the next charge syncs it.
-        self._end(run, "settled", durable=False, answer=answer, mechanisms=write(drawn) if drawn else "")
+        self._end(run.run, "settled", durable=False, answer=answer, mechanisms=write(drawn) if drawn else "")
 
-    def fail(self, run: str) -> None:
+    def fail(self, run: Charged) -> None:
         """Note, durably, that a reserved run ends without an answer."""
-        self._end(run, "failed", durable=True)
+        self._end(run.run, "failed", durable=True)
 
     def _end(self, run: str, state: str, durable: bool, answer: str = "", mechanisms: str = "") -> None:
         with self.chain.appending(durable) as (db, _, append):

@@ -10,12 +10,13 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -35,15 +36,15 @@ from dpsql.errors import Failed, Interrupted, Refused, Unfinished
 from dpsql.explain import Explanation, percent
 from dpsql.finish import Public, Scratch
 from dpsql.history import Run, runs_of
-from dpsql.interrupt import interruptible
 from dpsql.kernel.accountant import Charge, Loss, in_words, roughly
+from dpsql.kernel.exact import read_public
 from dpsql.kernel.mechanisms import Sampled
-from dpsql.kernel.release import Noisy, choose, release
-from dpsql.ledger import Balance, Ledger
+from dpsql.ledger import Balance, Charged, Ledger
 from dpsql.policy.catalog import Catalog, Interval, Policy, Reference, Schema, build, encodable, fold, read_policy
 from dpsql.prepare import arrange, prepared
 from dpsql.progress import Progress, watched
-from dpsql.rehearse import NOTE, fill
+from dpsql.rehearse import NOTE, fill, free_tickets
+from dpsql.run import Tick, noisy
 from dpsql.sources import SUFFIXES, files_of, gather
 from dpsql.verify import once
 
@@ -208,9 +209,6 @@ def opened(database: Any, declared: Policy) -> tuple[DuckDB, dict[str, Schema], 
     return backend, schemas, catalog
 
 
-Tick = Callable[[str], None]
-
-
 class Session:
     """Private questions to one database. Make it with `dpsql.connect`."""
 
@@ -290,7 +288,8 @@ class Session:
                 self._plans.clear()
                 raise Refused("data_changed", "a public table has changed since the query was planned", "Ask again.")
             answer: Answer | Unfinished | None = None
-            run, interrupted = None, False
+            run: Charged | None = None
+            interrupted = False
             try:
                 # What releases nothing about anyone has nothing to be charged for.
                 run = self._ledger.reserve(plan, asked, self._analyst, query_id) if plan.sampled else None
@@ -313,7 +312,13 @@ class Session:
         return answer
 
     def _answer(
-        self, plan: Plan | Program, snapshot: Snapshot, run: str | None, mark: str, now: datetime.datetime, end: float
+        self,
+        plan: Plan | Program,
+        snapshot: Snapshot,
+        run: Charged | None,
+        mark: str,
+        now: datetime.datetime,
+        end: float,
     ) -> Answer | Unfinished | None:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
         scratch = None
@@ -321,9 +326,10 @@ class Session:
             scratch = self._finisher()
             answers, kept, drawn = list[Answer](), list[Any](), list[Sampled]()
             tables = self._public(plan, snapshot)
-            for part in plan.parts:
+            for part, ticket in zip_longest(plan.parts, run.tickets if run is not None else ()):
                 self._load(scratch, part, answers, tables, snapshot)
-                released = noisy(self._given(scratch, part, answers, tables), snapshot, self._tick(plan, part), end)
+                made = self._given(scratch, part, answers, tables)
+                released = noisy(made, snapshot, ticket, self._tick(plan, part), end)
                 if released is None:
                     return None
                 chosen, table, rungs = released
@@ -362,16 +368,16 @@ class Session:
         if isinstance(plan, Plan):
             return {}
         shapes = self._shadow.columns()
-        return {
-            name: (shapes[name], partial(snapshot.public, path, self._shadow.types(name))) for name, path in plan.tables
-        }
+        reads = {name: read_public(self._catalog, name) for name in plan.tables}
+        return {name: (shapes[name], partial(snapshot.public, read)) for name, read in reads.items()}
 
     def _load(
         self, scratch: Scratch, plan: Plan, answers: list[Answer], tables: Mapping[str, Public], snapshot: Snapshot
     ) -> None:
         """The tables that a release reads of those before it."""
-        for read in plan.reads:
-            snapshot.load(read, scratch.rows(read, answers, tables))
+        queries = {read.name: read for read in plan.reads}
+        for table in plan.release.loads:
+            snapshot.load(table, scratch.rows(queries[table.name], answers, tables))
 
     def _given(self, scratch: Scratch, plan: Plan, answers: list[Answer], tables: Mapping[str, Public]) -> Plan:
         """The plan with the released values that it waited for."""
@@ -475,12 +481,13 @@ class Session:
             twin = self._shadow.twin()
             fill(twin, self._catalog)
             arrange(twin, self._catalog)
-            self._stage = DuckDB(twin, ours=True)
+            self._stage = DuckDB(twin, ours=True, synthetic=True)
         with self._stage.snapshot() as snapshot:
             answers, tables, scratch = list[Answer](), self._public(plan, snapshot), self._finisher()
-            for part in plan.parts:
+            for part, ticket in zip(plan.parts, free_tickets(part.release for part in plan.parts), strict=True):
                 self._load(scratch, part, answers, tables, snapshot)
-                released = noisy(self._given(scratch, part, answers, tables), snapshot, self._tick(plan, part))
+                made = self._given(scratch, part, answers, tables)
+                released = noisy(made, snapshot, ticket, self._tick(plan, part))
                 if released is None:
                     raise Refused("engine_cannot", "the engine cannot run this query on synthetic rows", "Simplify it.")
                 answers.append(scratch.finish(*released[:2], self._free()))
@@ -499,7 +506,7 @@ class Session:
             return
         for part in plan.parts:
             for one in (part, *part.extremes):
-                self._shadow.confirm(one)
+                self._shadow.confirm(one.release)
                 finishes(one.outer)
                 self._finisher().confirm(one)
         if isinstance(plan, Program):
@@ -699,32 +706,6 @@ class Session:
         self.close()
 
 
-def noisy(
-    plan: Plan, snapshot: Snapshot, tick: Tick, end: float = math.inf
-) -> tuple[Plan, Noisy | None, tuple[int, ...]] | None:
-    """What is released, with the plan that it was released by: if limits are chosen first, the one that follows the choice."""
-    rungs: tuple[int, ...] = ()
-    if not plan.release.noise:  # the groups are public, and nothing is asked about them
-        return plan, None, rungs
-    if plan.then is not None:
-        chosen = interruptible(
-            lambda: choose(plan.release, snapshot.run(plan.release.climb)),
-            snapshot.interrupt,
-            partial(tick, "choosing limits for release"),
-            end,
-        )
-        if chosen is None:
-            return None
-        plan, rungs = plan.then(chosen), chosen
-    try:
-        found = interruptible(
-            lambda: release(plan.release, snapshot.run), snapshot.interrupt, partial(tick, "computing release"), end
-        )
-    finally:
-        tick("")
-    return None if found is None else (plan, found, rungs)
-
-
 def barred(plan: Plan | Program, ends: Sequence[Ends], query: str) -> None:
     """Refuse error bars of what has none, before anything is charged."""
     if not ends:
@@ -780,7 +761,7 @@ def beside(plan: Plan | Program) -> tuple[str, ...]:
 
 def written(plan: Plan | Program) -> tuple[str, ...]:
     """All SQL that a plan would run."""
-    return (*(text for part in plan.parts for text in part.release.exact), *beside(plan))
+    return (*(query.sql for part in plan.parts for query in part.release.exact.all), *beside(plan))
 
 
 def shares(weights: Sequence[float] | None) -> tuple[Fraction, ...] | None:

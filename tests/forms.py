@@ -7,7 +7,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from dpsql._native import Keys, limit_and_add_noise
+from dpsql._native import Keys, limit
 from dpsql.compiler.program import Plan
 
 
@@ -19,7 +19,7 @@ def natively(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[An
     owners = [connection.sql(sql) for sql in limits.owners]
     declared = Keys(connection.sql(plan.release.limits.declared)) if plan.release.limits.declared else None
     scales, least = [2.0**-200] * len(plan.release.noise), 0 if plan.release.threshold else None
-    exact = limit_and_add_noise(rows, sums, declared, limits, "laplace", scales, least, owners, persons)
+    exact = limit(rows, sums, declared, limits, owners, persons).with_noise("laplace", scales, least)
     return rows_of(plan, exact)
 
 

@@ -13,6 +13,8 @@ import pytest
 import shop
 
 import dpsql
+from dpsql.kernel.exact import ExactQuery
+from dpsql.kernel.noise import Exact, Release
 
 COUNT = "SELECT count(*) FROM customer"
 
@@ -195,16 +197,17 @@ def test_the_engine_parser_confirms_only_what_was_planned(owner: duckdb.DuckDBPy
     """A generator that wrote any of these would be found out before the charge."""
     db = connect(owner)
     plan = db._plan(COUNT, None, None)
-    db._shadow.confirm(plan)
+    db._shadow.confirm(plan.release)
     with pytest.raises((AssertionError, dpsql.Refused)):
-        db._shadow.confirm(other(plan, reference=lambda: sql, limits=None))
-    assert plan.release.limits is not None
+        db._shadow.confirm(other(plan, sql))
     with pytest.raises((AssertionError, dpsql.Refused)):
-        db._shadow.confirm(other(plan, limits=dataclasses.replace(plan.release.limits, rows=sql)))
+        db._shadow.confirm(other(plan, sql, plan.release.exact.all))
 
 
-def other(plan: Any, **changes: Any) -> Any:
-    return dataclasses.replace(plan, release=dataclasses.replace(plan.release, **changes))
+def other(plan: Any, sql: str, owners: Any = ()) -> Release:
+    """A release that runs this SQL."""
+    query = ExactQuery(sql, plan.release.tables, 0)
+    return dataclasses.replace(plan.release, exact=Exact(rows=query, owners=owners))
 
 
 def test_what_the_engine_cannot_run_is_refused_before_the_charge(owner: duckdb.DuckDBPyConnection) -> None:
@@ -212,7 +215,7 @@ def test_what_the_engine_cannot_run_is_refused_before_the_charge(owner: duckdb.D
     plan = db._plan(COUNT, None, None)
     with pytest.raises(dpsql.Refused, match="engine_cannot"):
         wrong = 'SELECT "nothing" AS "n0" FROM "memory"."main"."customer"'
-        db._shadow.confirm(other(plan, reference=lambda: wrong, limits=None))
+        db._shadow.confirm(other(plan, wrong))
     with pytest.raises(dpsql.Refused, match="too_deep"):
         db.sql("SELECT sum(" + " + ".join(["quantity"] * 700) + ") FROM orders")
     assert db.budget.spent.amount == 0
@@ -263,7 +266,7 @@ def test_an_engine_error_is_one_constant_and_is_charged(
 
     db = connect(owner)
     bad = "SELECT CAST(error('secret ' || segment) AS HUGEINT) AS n0 FROM customer"
-    monkeypatch.setattr(Snapshot, "run", lambda self, plan: self._connection.sql(bad))
+    monkeypatch.setattr(Snapshot, "_run", lambda self, query: self._connection.sql(bad))
     with pytest.raises(dpsql.Failed) as failure:
         db.sql(COUNT)
     assert str(failure.value) == str(dpsql.Failed())

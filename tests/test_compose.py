@@ -17,11 +17,14 @@ from stages import planned
 from test_lemmas import catalog
 
 import dpsql
-from dpsql import session as sessions
+from dpsql import run
 from dpsql.compiler.compile import compile
 from dpsql.compiler.parse import parse
 from dpsql.compiler.program import Plan, Program
 from dpsql.history import verify
+from dpsql.kernel.charged import Ticket
+from dpsql.kernel.noise import Release
+from dpsql.kernel.release import Totals, choose
 
 RELEASED = [one.query for one in spec.every("shop") if one.file.stem == "released" and not one.refused]
 TWO = "SELECT (SELECT count(*) FROM orders) / (SELECT count(*) FROM customer) AS n"
@@ -328,7 +331,12 @@ def test_all_levels_are_about_the_same_rows_beside_a_release(where: str) -> None
 
 def test_notes_name_the_limits_that_were_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are chosen privately, after the statement has been planned."""
-    monkeypatch.setattr(sessions, "choose", lambda release, exact: (2,) * len(release.unknowns))
+
+    def chosen(release: Release, totals: Totals, ticket: Ticket) -> tuple[int, ...]:
+        choose(release, totals, ticket)
+        return (2,) * len(release.unknowns)
+
+    monkeypatch.setattr(run, "choose", chosen)
     with dpsql.connect(shop.database(shop.clean()), policy=shop.undeclared(), ledger=":memory:") as db:
         query = "SELECT (SELECT sum(amount) FROM orders) AS a, (SELECT count(*) FROM customer) AS b"
         notes = " ".join(db.sql(query).notes)

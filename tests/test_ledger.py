@@ -43,7 +43,7 @@ from dpsql import head
 from dpsql.compiler.program import Plan
 from dpsql.history import recorded, verify
 from dpsql.kernel.accountant import UNIT, Charge, units
-from dpsql.ledger import VERSION, Ledger
+from dpsql.ledger import VERSION, Charged, Ledger
 from dpsql.policy.catalog import Policy, read_policy
 from dpsql.upkeep import raise_budget
 
@@ -121,9 +121,9 @@ def test_totals_persist(path: Path, plan: Plan) -> None:
     assert opened(path).balance().spent == Charge("epsilon", 2 * TENTH)
     assert opened(path).balance().left == Charge("epsilon", UNIT - 2 * TENTH)
     assert [(state, query) for state, query, *_ in rows(path)] == [
-        ("reserved", first),
-        ("reserved", second),
-        ("settled", first),
+        ("reserved", first.run),
+        ("reserved", second.run),
+        ("settled", first.run),
     ]
     assert check_totals(path) == 2 * TENTH
     assert sorted(file.name for file in path.parent.iterdir()) == [path.name, f"{path.name}.head"]
@@ -156,7 +156,7 @@ def test_delta_is_a_budget_too(path: Path) -> None:
 def test_a_charge_that_its_row_does_not_explain_is_not_made(path: Path, plan: Plan) -> None:
     ledger = opened(path)
     with pytest.raises(AssertionError):
-        ledger.reserve(replace(plan, charge=Charge("epsilon", 1)), COUNT, "")
+        ledger.reserve(replace(plan, release=replace(plan.release, charge=Charge("epsilon", 1))), COUNT, "")
     assert rows(path) == []
 
 
@@ -584,7 +584,7 @@ def test_what_was_never_reserved_is_not_settled(path: Path, plan: Plan) -> None:
     ledger = opened(path)
     run = ledger.reserve(plan, COUNT, "")
     ledger.settle(run)
-    for wrong in (run, "x", "2-x", ""):
+    for wrong in (run, Charged("x"), Charged("2-x"), Charged("")):
         with pytest.raises(dpsql.Refused):
             ledger.settle(wrong)
     assert len(rows(path)) == 2
@@ -786,24 +786,23 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["dpsql", "dpsql.history", "duckdb", "hypothesis.stateful", "pytest"])
 
 
-def ask(path: Path, policy: Policy, plan: Plan, analyst: str, attempts: int, go: Any, answers: Connection) -> None:
+def ask(path: Path, policy: Policy, analyst: str, attempts: int, go: Any, answers: Connection) -> None:
     """What a process does: wait for the others, then ask again and again, and tell of each answer."""
+    plan = compiled()
     go.wait()
     ledger = Ledger(path, "shop", policy)
     for _ in range(attempts):
         try:
             query = ledger.reserve(plan, COUNT, analyst)
             ledger.settle(query)
-            answers.send(query)
+            answers.send(query.run)
         except dpsql.BudgetExhausted:
             answers.send(None)
 
 
-def start(
-    path: Path, policy: Policy, plan: Plan, analyst: str, attempts: int, go: Any
-) -> tuple[BaseProcess, Connection]:
+def start(path: Path, policy: Policy, analyst: str, attempts: int, go: Any) -> tuple[BaseProcess, Connection]:
     receive, send = FORKS.Pipe(duplex=False)
-    process = FORKS.Process(target=ask, args=(path, policy, plan, analyst, attempts, go, send), daemon=True)
+    process = FORKS.Process(target=ask, args=(path, policy, analyst, attempts, go, send), daemon=True)
     process.start()
     send.close()
     return process, receive
@@ -816,10 +815,10 @@ def heard(answers: Connection) -> Iterator[str | None]:
             yield answers.recv()
 
 
-def race(path: Path, policy: Policy, plan: Plan, analysts: Sequence[str], attempts: int) -> list[list[str | None]]:
+def race(path: Path, policy: Policy, analysts: Sequence[str], attempts: int) -> list[list[str | None]]:
     """What each process was answered; None where the budget was exhausted."""
     go = FORKS.Barrier(len(analysts))
-    running = [start(path, policy, plan, analyst, attempts, go) for analyst in analysts]
+    running = [start(path, policy, analyst, attempts, go) for analyst in analysts]
     with ThreadPoolExecutor(len(running)) as pool:
         results = list(pool.map(lambda each: list(heard(each[1])), running))
     for process, _ in running:
@@ -830,7 +829,7 @@ def race(path: Path, policy: Policy, plan: Plan, analysts: Sequence[str], attemp
 
 def test_processes_race_for_the_budget(path: Path, plan: Plan) -> None:
     """Eight processes ask 96 times for a budget of 40; the ledger does not exist before."""
-    results = race(path, read_policy(declare(4.0)), plan, [""] * 8, 12)
+    results = race(path, read_policy(declare(4.0)), [""] * 8, 12)
     accepted = [query for answers in results for query in answers if query]
     assert [len(answers) for answers in results] == [12] * 8
     assert len(accepted) == len(set(accepted)) == 40
@@ -842,14 +841,14 @@ def test_processes_race_for_the_budget(path: Path, plan: Plan) -> None:
 
 def test_processes_race_for_an_allocation(path: Path, plan: Plan) -> None:
     policy = read_policy(declare(10.0, analysts={"ana": {"epsilon": 1.2}, "bob": {"epsilon": 9.0}}))
-    results = race(path, policy, plan, ["ana", "bob", "ana", "bob", "ana"], 8)
+    results = race(path, policy, ["ana", "bob", "ana", "bob", "ana"], 8)
     assert sum(query is not None for answers in results[0::2] for query in answers) == 12
     assert sum(query is not None for answers in results[1::2] for query in answers) == 16
     assert check_totals(path) == 28 * TENTH
 
 
 def test_processes_that_create_the_ledger_at_once_share_it(path: Path, plan: Plan) -> None:
-    results = race(path, read_policy(declare()), plan, [""] * 6, 1)
+    results = race(path, read_policy(declare()), [""] * 6, 1)
     assert {query for (query,) in results} == {query for _, query, *_ in rows(path)}
     assert check_totals(path) == 6 * TENTH
     with sqlite3.connect(path) as connection:
@@ -865,7 +864,7 @@ def test_killed_processes_lose_no_charge(
     answered: set[str | None] = set()
     reserved: set[str] = set()
     Ledger(path, "shop", policy)
-    running = [start(path, policy, plan, "", 10**6, go) for _ in range(6)]
+    running = [start(path, policy, "", 10**6, go) for _ in range(6)]
     for number in range(kills):
         ready = wait(
             [answers for _, answers in running], 30
@@ -876,7 +875,7 @@ def test_killed_processes_lose_no_charge(
         victim.join()
         assert victim.exitcode == -signal.SIGKILL
         answered.update(heard(answers))
-        running.append(start(path, policy, plan, "", 10**6, go))
+        running.append(start(path, policy, "", 10**6, go))
         if number % 100 == 15:
             now = charged(path)
             assert reserved <= now, "a charge was lost"
@@ -957,7 +956,7 @@ class Model(RuleBasedStateMachine):
         elif self.spent + amount > round(self.budget * 10) * TENTH or self.own[analyst] + amount > share:
             expected = "budget_exhausted"
         try:
-            run = self.ledger.reserve(of_size(size), COUNT, analyst, name)
+            run = self.ledger.reserve(of_size(size), COUNT, analyst, name).run
         except dpsql.Error as error:
             assert error.code == expected
         else:
@@ -976,9 +975,9 @@ class Model(RuleBasedStateMachine):
             assert self.ledger.answered(name, of_size(size), COUNT, analyst) == (f"answer {run}" if settled else None)
         if settled:
             with pytest.raises(dpsql.Refused):
-                self.ledger.settle(run)
+                self.ledger.settle(Charged(run))
         else:
-            self.ledger.settle(run, f"answer {run}")
+            self.ledger.settle(Charged(run), f"answer {run}")
             self.runs[run] = analyst, size, True
 
     @precondition(lambda self: self.budget < 2)
@@ -1047,8 +1046,9 @@ def test_model_at_length() -> None:
 FULL = """
 import pickle, resource, sys
 import dpsql
-from dpsql.ledger import Ledger
-plan, policy = pickle.load(open(sys.argv[1], "rb"))
+from dpsql.ledger import Charged, Ledger
+from test_ledger import compiled
+plan, policy = compiled(), pickle.load(open(sys.argv[1], "rb"))
 ledger = Ledger(sys.argv[2], "shop", policy)
 ledger.reserve(plan, "SELECT count(*) FROM visits", "")
 resource.setrlimit(resource.RLIMIT_FSIZE, (32768, 32768))
@@ -1065,8 +1065,9 @@ except dpsql.Refused as refused:
 def test_a_full_disk_is_refused(path: Path, plan: Plan) -> None:
     """A limit on the size of files stands for the disk's end: what could not be written was not accepted."""
     order = path.with_suffix(".order")
-    order.write_bytes(pickle.dumps((plan, read_policy(declare(1e6)))))
-    ended = subprocess.run([sys.executable, "-c", FULL, str(order), str(path)], capture_output=True, text=True)
+    order.write_bytes(pickle.dumps(read_policy(declare(1e6))))
+    run = [sys.executable, "-c", FULL, str(order), str(path)]
+    ended = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parent)
     code, accepted = ended.stdout.split()
     assert (ended.stderr.count("\n"), code) == (1, "ledger_unavailable") and "a new ledger begins" in ended.stderr
     assert 1 < int(accepted) == len(rows(path))

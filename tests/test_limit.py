@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from stages import planned
 
 import dpsql
-from dpsql._native import Keys, limit_and_add_noise
+from dpsql._native import Keys, Noisy, limit
 from dpsql.backends import DuckDB
 from dpsql.compiler.parse import parse
 from dpsql.compiler.program import Plan
@@ -146,6 +146,12 @@ def test_parts_are_merged(n: int, persons: int, query: str) -> None:
     for threads in (1, 4):
         connection.execute(f"SET threads = {threads}")
         assert same(natively(connection, plan), expected, isinstance(plan.release.keys, PublicKeys))
+
+
+def limit_and_add_noise(
+    rows: Any, sums: Any, declared: Any, limits: Any, mechanism: Any, scales: Any, least: Any = None, *more: Any
+) -> Noisy:
+    return limit(rows, sums, declared, limits, *more).with_noise(mechanism, scales, least)
 
 
 def limits(**given: Any) -> Limits:
@@ -434,8 +440,9 @@ def test_no_more_persons_are_counted_than_are_enough(groups: int, enough: int | 
         plan = plan_of(own, {"t": {"person": "person"}}, "SELECT k, count(*) FROM t GROUP BY k", 60, groups)
         assert plan.release.limits is not None and bool(plan.release.limits.persons) == (groups > 3)
         assert plan.release.threshold is not None and plan.release.limits.enough == plan.release.threshold.enough
-        reference = partial(plan.reference.func, enough)  # type: ignore[attr-defined]
-        plan = replace(plan, reference=reference, limits=replace(plan.release.limits, enough=enough))
+        reference = partial(plan.release.reference.func, enough)  # type: ignore[attr-defined]
+        made = replace(plan.release, reference=reference, limits=replace(plan.release.limits, enough=enough))
+        plan = replace(plan, release=made)
         found = natively(own, plan)
         assert same(found, by_sql(own, plan), False)
         assert (max(persons for _, persons, _ in found) == enough) == ((enough or 10**25) < 10**25)

@@ -14,9 +14,9 @@ import shop
 import spec
 
 import dpsql
-from dpsql import session as sessions
+from dpsql import run
 from dpsql._native import Noisy
-from dpsql.compiler.program import Plan
+from dpsql.kernel.noise import Release
 from dpsql.kernel.release import choose, release
 
 QUERIES = {name: [one.query for one in spec.every(name)] for name in spec.DATABASES}
@@ -60,33 +60,33 @@ def test_record_play(name: str, kind: str, seed: int, monkeypatch: pytest.Monkey
     one, queries = spec.DATABASES[name], QUERIES[name][::step]
     rows, policy = one.wild(seed), getattr(one, kind)()
 
-    def note(plan: Plan, exact: Any) -> tuple[int, ...]:
-        picked.append(choose(plan, exact))
+    def note(made: Release, *exact: Any) -> tuple[int, ...]:
+        picked.append(choose(made, *exact))
         return picked[-1]
 
-    def record(plan: Plan, *exact: Any) -> Noisy:
-        recorded.append(release(plan, *exact))
+    def record(made: Release, *exact: Any) -> Noisy:
+        recorded.append(release(made, *exact))
         return recorded[-1]
 
-    monkeypatch.setattr(sessions, "release", record)
-    monkeypatch.setattr(sessions, "choose", note)
+    monkeypatch.setattr(run, "release", record)
+    monkeypatch.setattr(run, "choose", note)
     original = transcript(one.connect(rows), policy, queries, long)
     assert recorded
     person = one.persons(rows)[0]
     for neighbour in (one.without(rows, person), {}, one.only(rows, [person]))[: 3 if long else 1]:
         tape, choices = iter(recorded), iter(picked)
 
-        def play(plan: Plan, *exact: Any, tape: Any = tape) -> Noisy:
-            release(plan, *exact)  # the exact query runs, and its noise is drawn and forgotten
+        def play(made: Release, *exact: Any, tape: Any = tape) -> Noisy:
+            release(made, *exact)  # the exact query runs, and its noise is drawn and forgotten
             return next(tape)
 
-        def repeat(plan: Plan, exact: Any, choices: Any = choices) -> tuple[int, ...]:
-            choose(plan, exact)
+        def repeat(made: Release, *exact: Any, choices: Any = choices) -> tuple[int, ...]:
+            choose(made, *exact)
             rungs: tuple[int, ...] = next(choices)
             return rungs
 
-        monkeypatch.setattr(sessions, "release", play)
-        monkeypatch.setattr(sessions, "choose", repeat)
+        monkeypatch.setattr(run, "release", play)
+        monkeypatch.setattr(run, "choose", repeat)
         assert transcript(one.connect(neighbour), policy, queries, long) == original
         assert next(tape, None) is None and next(choices, None) is None
 

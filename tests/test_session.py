@@ -387,7 +387,7 @@ def test_limits_of_the_caller(db: dpsql.Session) -> None:
     assert "50 rows" in str(wide) and wide.plan.release.inner != usual.plan.release.inner
     assert wide.plan.charge.amount == pytest.approx(usual.plan.charge.amount)
     again = db.explain(query, max_rows_contributed=int(usual.plan.release.mechanisms[0].sensitivity / weight))
-    assert again.plan == usual.plan
+    assert again.plan.release.inner == usual.plan.release.inner and again.plan.charge == usual.plan.charge
     few = db.explain(keyed, max_groups_contributed=2)
     assert (
         isinstance(few.plan, Plan) and few.plan.release.threshold is not None and few.plan.release.threshold.keys == 2

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from sqlglot import exp
 
 from dpsql.compiler.free import GROWING
-from dpsql.compiler.program import Plan, Read
 from dpsql.errors import Error, Refused, Unfinished
-from dpsql.kernel import algebra
+from dpsql.kernel.charged import Ticket
+from dpsql.kernel.exact import ExactQuery, PublicRead, ReleasedTable, issued
 from dpsql.kernel.fan_out import RELEASED
 from dpsql.kernel.functions import NAMES
 from dpsql.kernel.keys import PublicKeys
-from dpsql.kernel.relations import Scan, select
+from dpsql.kernel.noise import Release
+from dpsql.kernel.release import Totals, limited
 from dpsql.policy.catalog import HIDDEN, Described, Reference, Schema, Table, Type, fold, quoted
 
 CONFIG: dict[str, str | bool | int | float | list[str]] = {
@@ -56,7 +56,6 @@ STEPS = frozenset(  # some have the number of their block behind them
 
 SIGNS = frozenset([*OPERATORS, "!~~", "!~~*", "~~~", "**", "^"])  # above the noise, as signs and not by their names
 TABLES = ("range", "generate_series", "unnest")  # functions in FROM that may stand above the noise
-ALTERED = "HUGEINT|^BIT$|^TIME|^INTERVAL$|^UUID$"  # types that are not the same on the other side of Arrow
 CLOCKS = frozenset(  # columns that the engine takes for functions if there are no such columns
     (word,)
     for word in "current_catalog current_date current_role current_schema current_time current_timestamp current_user localtime "  # noqa: SIM905
@@ -84,12 +83,14 @@ class DuckDB:
         schemas: Mapping[str, Schema] | None = None,
         check: Callable[[], None] = lambda: None,
         loaded: bool = False,
+        synthetic: bool = False,
     ) -> None:
         """`ours`: a connection that nobody else uses; its `schemas`, if nobody can change them. `check` refuses a statement
-        before any row is read. `loaded`: from files and frames, and nobody changes it."""
+        before any row is read. `loaded`: from files and frames, and nobody changes it. `synthetic`: its rows are of nobody."""
         self._owner = database if isinstance(database, duckdb.DuckDBPyConnection) else None
         self._path = None if self._owner is not None else Path(str(database))
         self._ours, self._schemas, self._check, self.loaded = ours, schemas, check, loaded
+        self._synthetic = synthetic
         self._repeats: dict[tuple[tuple[str, str, str], frozenset[str]], int] = {}
         self._sizes: dict[tuple[str, str, str], int | None] = {}  # of public tables, when they were counted
 
@@ -111,24 +112,16 @@ class DuckDB:
             with suppress(duckdb.Error):
                 connection.close()
 
-    def repeats(self, table: Table, columns: frozenset[str]) -> int:
+    def repeats(self, table: Table, columns: frozenset[str], make: Callable[[], PublicRead]) -> int:
         """How many rows of a public table have the same values of these columns, none NULL, at the most.
 
         It is counted once, when a query first asks, and anew when the table has become larger or smaller (`grown`).
         """
-        if table.person is not None:
-            raise AssertionError("only public tables are counted")
         if (known := self._repeats.get((table.path, columns))) is not None:
             return known
-        cells = [algebra.name(f"t.{word}") for word in sorted(columns)]
-        rows = exp.select(exp.Count(this=exp.Star()).as_("n")).from_(
-            select(Scan(table, "t", tuple(sorted(columns)))).subquery("s")
-        )
-        if cells:
-            there = [exp.Not(this=exp.Paren(this=exp.Is(this=cell, expression=exp.Null()))) for cell in cells]
-            rows = rows.where(*there).group_by(*(cell.copy() for cell in cells))
+        read = issued(make(), PublicRead)
         with self.snapshot() as snapshot:
-            found = snapshot.most(exp.select("max(n)").from_(rows.subquery("s")).sql("duckdb"))
+            found = snapshot.most(read)
             self._sizes[table.path] = snapshot.sizes.get(table.path)
         self._repeats[table.path, columns] = found
         return found
@@ -164,7 +157,7 @@ class DuckDB:
             refuse_settings(here[2 : 2 + len(SETTINGS)])
             self._check()
             created = {(database, schema, table): text for *_, database, schema, table, text, _ in found}
-            snapshot = Snapshot(connection, here[:2], created, self._schemas)
+            snapshot = Snapshot(connection, here[:2], created, self._schemas, self._synthetic)
             snapshot.sizes = {(database, schema, table): size for *_, database, schema, table, _, size in found}
             try:
                 yield snapshot
@@ -181,7 +174,9 @@ class Snapshot:
         here: tuple[str, str],
         created: Mapping[tuple[str, str, str], str],
         schemas: Mapping[str, Schema] | None = None,
+        synthetic: bool = False,
     ) -> None:
+        self._synthetic = synthetic
         self._connection, self._here, self._created, self._schemas = connection, here, created, schemas
         self.sizes: Mapping[tuple[str, str, str], int] = {}
 
@@ -273,40 +268,45 @@ class Snapshot:
         """The exact truth value of a query, for the owner."""
         return bool(self.ask(question)[0])
 
-    def most(self, sql: str) -> int:
+    def most(self, read: PublicRead) -> int:
         """The number that a query over a public table gives."""
         try:
-            ((found,),) = self._connection.execute(parsed(sql)).fetchall()
+            ((found,),) = self._connection.execute(parsed(issued(read, PublicRead).sql)).fetchall()
         except duckdb.Error:
             raise Refused(
                 "schema_changed", "a public table cannot be read as it was before", "Connect again."
             ) from None
         return found or 0
 
-    def run(self, sql: str) -> duckdb.DuckDBPyRelation:
-        """The exact integers of a plan's query as an Arrow stream; to be read before the snapshot ends."""
-        return self._connection.sql(parsed(sql))
+    def totals(self, release: Release, ticket: Ticket) -> Totals:
+        """The exact integers of a release, which only `kernel.release` can read; to be made before the snapshot ends."""
+        ticket.use("run", release, self._synthetic)
+        return limited(release, self._run)
 
-    def public(self, path: str, columns: Iterable[tuple[str, str]]) -> Stream:
-        """A public table as an Arrow stream; to be read before the snapshot ends. What Arrow would change goes as text."""
-        cells = (
-            f"CAST({quoted(word)} AS VARCHAR)" if re.search(ALTERED, type_) else quoted(word) for word, type_ in columns
-        )
-        return Stream(self._connection.sql(f"SELECT {', '.join(cells)} FROM {path}"))
+    def _run(self, query: ExactQuery) -> duckdb.DuckDBPyRelation:
+        return self._connection.sql(parsed(issued(query, ExactQuery).sql))
 
-    def load(self, read: Read, rows: duckdb.DuckDBPyRelation) -> None:
-        """What has been released, as a table that only this snapshot has."""
+    def public(self, read: PublicRead) -> Stream:
+        """A public table as an Arrow stream; to be read before the snapshot ends."""
+        return Stream(self._connection.sql(issued(read, PublicRead).sql))
+
+    def load(self, table: ReleasedTable, rows: duckdb.DuckDBPyRelation) -> None:
+        """What has been released, as a table that only this snapshot has: of this size at the most, and with this key."""
+        word = quoted(issued(table, ReleasedTable).name)
         self._connection.register("incoming", Stream(rows))
-        cells = ", ".join(f"CAST({quoted(word)} AS {type_.sql}) AS {quoted(word)}" for word, type_ in read.columns)
-        self._connection.execute(
-            f'CREATE OR REPLACE TEMP TABLE {quoted(read.name)} AS SELECT {cells} FROM temp.main."incoming"'
-        )
+        cells = ", ".join(f"CAST({quoted(word)} AS {type_.sql}) AS {quoted(word)}" for word, type_ in table.columns)
+        self._connection.execute(f'CREATE OR REPLACE TEMP TABLE {word} AS SELECT {cells} FROM temp.main."incoming"')
         self._connection.unregister("incoming")
-        ((size,),) = self._connection.execute(f"SELECT count(*) FROM temp.main.{quoted(read.name)}").fetchall()
+        key = ", ".join(map(quoted, table.key))
+        told_apart = f"count(DISTINCT ({key})) = count(*)" if key else "true"
+        question = f"SELECT count(*), {told_apart} FROM temp.main.{word}"
+        ((size, apart),) = self._connection.execute(question).fetchall()
         if size > RELEASED:  # they would multiply a person's rows, and a clock would tell
             raise Unfinished(
                 f"a table of more than {RELEASED:,} rows is made from releases and joined with rows of persons"
             )
+        if not apart:
+            raise AssertionError("the key of a released table stands twice")
 
     def interrupt(self) -> None:
         """End the query that runs now, from another thread."""
@@ -450,7 +450,7 @@ class Shadow:
             if found not in ([(True, 0)], [(True, 1)]):
                 raise AssertionError("a public key stands twice")
 
-    def confirm(self, plan: Plan) -> None:
+    def confirm(self, release: Release) -> None:
         """Let DuckDB read the generated SQL and run it on empty tables, and check that it is made of what was planned.
 
         Needs:   the SQL that was generated from the algebra, and the schema that it is for
@@ -460,31 +460,22 @@ class Shadow:
                  here. The empty tables know nothing about anyone, so a failure there is a refusal and costs nothing
         Checked: test_backends
         """
-        count = plan.release.keys.count if isinstance(plan.release.keys, PublicKeys) else 0
-        limits = plan.release.limits
-        if limits is None:
-            expected = {plan.release.inner: count}
-        else:
-            sizes = dict.fromkeys((limits.rows, *limits.owners, limits.persons), 0)
-            sizes |= {limits.sums: int(not limits.keys), limits.declared: count}
-            expected = {sql: size for sql, size in sizes.items() if sql}
-        if plan.release.climb:
-            expected[plan.release.climb] = sum(len(unknown.rungs) for unknown in plan.release.unknowns)
-        if isinstance(plan.release.keys, PublicKeys):
-            self._distinct(plan.release.keys)
-        for sql, size in expected.items():
+        if isinstance(release.keys, PublicKeys):
+            self._distinct(release.keys)
+        for query in release.exact.all:
+            sql, size = query.sql, query.rows
             tree = reads(sql)
             if tree.get("error"):
                 raise Refused(
                     "too_deep", "the query is nested too deep for the engine", "Use fewer operators in one place."
                 )
-            check(tree, plan)
+            check(tree, query)
             constants_are_read(sql, tree)
             with self._lock:
                 try:
                     if self._empty is None:
                         self._empty = self.twin()
-                    for read in plan.reads:
+                    for read in release.loads:
                         columns = ", ".join(f"{quoted(word)} {type_.sql}" for word, type_ in read.columns)
                         self._empty.execute(f"CREATE OR REPLACE TEMP TABLE {quoted(read.name)} ({columns})")
                     rows = self._empty.execute(sql).fetchall()
@@ -565,7 +556,7 @@ def constants_are_read(sql: str, tree: Mapping[str, Any]) -> None:
             raise Refused("literal_invalid", "the engine cannot read a constant of this query", "Check it.") from None
 
 
-def check(tree: Mapping[str, Any], plan: Plan) -> None:
+def check(tree: Mapping[str, Any], query: ExactQuery) -> None:
     if len(tree["statements"]) != 1:
         raise AssertionError("the generated SQL is not one SELECT")
     for node in nodes(tree["statements"][0]):
@@ -574,9 +565,7 @@ def check(tree: Mapping[str, Any], plan: Plan) -> None:
         match node.get("type"):
             case "BASE_TABLE":
                 path = (node["catalog_name"], node["schema_name"], node["table_name"])
-                if path not in plan.release.tables and not (
-                    path[:2] == ("", "") and path[2].rstrip("0123456789") in STEPS
-                ):
+                if path not in query.tables and not (path[:2] == ("", "") and path[2].rstrip("0123456789") in STEPS):
                     raise AssertionError("the generated SQL reads a table that is not in the plan")
             case "TABLE_FUNCTION" | "PIVOT" | "SHOW_REF" | "COLUMN_DATA" | "DELIM_GET":
                 raise AssertionError("the generated SQL reads something that is not a table")

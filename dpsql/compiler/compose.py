@@ -43,7 +43,7 @@ from dpsql.kernel.accountant import CURRENCIES
 from dpsql.kernel.algebra import Aggregate, Expr
 from dpsql.kernel.algebra import Column as AlgebraColumn
 from dpsql.kernel.keys import PublicKeys
-from dpsql.policy.catalog import BOOLEAN, DOUBLE, VARCHAR, Catalog, Column, Table, Type, fold, quoted
+from dpsql.policy.catalog import BOOLEAN, DOUBLE, VARCHAR, Catalog, Column, Table, Type, fold
 
 MAX_RELEASES = 16
 SERIES = ("range", "generate_series", "unnest")  # functions in FROM that read nothing
@@ -630,7 +630,7 @@ def compose(
     plans = tuple(composer.planned(release, share) for release, share in zip(releases, parts or even, strict=True))
     if parts is None and (better := shares(outer, plans, composer.ctes)) != even:
         plans = tuple(composer.planned(release, share) for release, share in zip(releases, better, strict=True))
-    tables = tuple((name, ".".join(map(quoted, path))) for name, path in composer.tables.items())
+    tables = tuple(composer.tables)
     functions = (table.this for table in outer.find_all(exp.Table) if isinstance(table.this, exp.Func))
     if not plans and not tables and any(fold(one.name) not in SERIES for one in functions):
         raise refusal

@@ -197,7 +197,7 @@ class Program:
 
     parts: tuple[Plan, ...]
     outer: str
-    tables: tuple[tuple[str, str], ...]  # public ones, and where they are
+    tables: tuple[str, ...]  # public ones, by the policy's names
     currency: Currency
     families: tuple[Family, ...] = ()
 

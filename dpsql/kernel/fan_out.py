@@ -11,6 +11,7 @@ from typing import assert_never
 
 from dpsql.errors import Refused
 from dpsql.kernel.algebra import Aggregate, Call, Column, Expr, Free, call, columns_in, conjuncts, constant, total
+from dpsql.kernel.exact import count_repeats
 from dpsql.kernel.functions.facts import UNIT, plain_text
 from dpsql.kernel.relations import (
     Capped,
@@ -136,7 +137,8 @@ class Growth:
             return ONE if unique(table, fixed) else OWN
         if table.path[0] == "temp":
             return ONE if table.key and fixed.issuperset(table.key) else Rows(0, RELEASED)
-        return Rows(0, max(1, self.catalog.repeats(table, fixed)))
+        found = self.catalog.repeats(table, fixed, lambda: count_repeats(self.catalog, table.name, fixed))
+        return Rows(0, max(1, found))
 
     def _join(self, join: Join, fixed: Fixed) -> Rows:
         left, right = join.left, join.right

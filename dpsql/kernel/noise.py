@@ -10,8 +10,9 @@ from functools import cached_property, partial
 from dpsql.errors import Refused
 from dpsql.kernel.accountant import CURRENCIES, SLACK, Charge, Currency, mu_of
 from dpsql.kernel.blocks import Summand, Unknown
-from dpsql.kernel.keys import Keys, PrivateKeys
-from dpsql.kernel.limits.limit import root_of
+from dpsql.kernel.exact import ExactQuery, Path, ReleasedTable, issue
+from dpsql.kernel.keys import Keys, PrivateKeys, PublicKeys
+from dpsql.kernel.limits.limit import Limited, root_of
 from dpsql.kernel.limits.native_form import Limits
 from dpsql.kernel.limits.rungs import Climbed
 from dpsql.kernel.mechanisms import Approximate, Gaussian, Ladder, Laplace, Later, Mechanism, Sampled, Threshold, cost
@@ -24,6 +25,28 @@ SHARE_OF_KEYS = {"mu^2": Fraction(15, 100), "epsilon": Fraction(25, 100), "delta
 # What limits that are not declared get of mu^2 or epsilon, all together.
 SHARE_OF_LADDERS = Fraction(20, 100)
 MAX_SCALE = 2.0**90  # in grid units; sums and noise together must fit 38 digits
+
+
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """The queries of a release. `choosing` is the only one of a release whose limits are to be chosen.
+
+    `inner` gives integers for each group. Else `rows` are limited natively: `owners` says whose they are, `persons` has their
+    persons alone, `sums` are of persons whom nothing limits, and `keys` lists the public groups.
+    """
+
+    choosing: ExactQuery | None = None
+    inner: ExactQuery | None = None
+    rows: ExactQuery | None = None
+    owners: tuple[ExactQuery, ...] = ()
+    persons: ExactQuery | None = None
+    sums: ExactQuery | None = None
+    keys: ExactQuery | None = None
+
+    @property
+    def all(self) -> tuple[ExactQuery, ...]:
+        found = (self.choosing, self.inner, self.rows, *self.owners, self.persons, self.sums, self.keys)
+        return tuple(one for one in found if one is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +75,8 @@ class Release:
     limits: Limits | None  # what runs in place of `inner`: rows from the engine, limited and added up natively
     covered: Approximate | None  # Gaussian noise in a pure ledger, with the epsilon and delta that it is charged for
     chosen: bool  # its limits were chosen by an earlier release
-
-    @property
-    def exact(self) -> tuple[str, ...]:
-        """The queries whose results are released."""
-        if self.limits is None:
-            return (self.inner,)
-        limits = self.limits
-        return tuple(filter(None, (limits.rows, *limits.owners, limits.persons, limits.sums, limits.declared)))
+    exact: Exact
+    loads: tuple[ReleasedTable, ...]  # tables of earlier releases that it reads
 
     @cached_property
     def inner(self) -> str:
@@ -164,6 +181,7 @@ def allot(climbed: Climbed, request: Request, catalog: Catalog) -> Release:
         sampled = (*([ladder] * len(limited.unknowns) if ladder is not None and not waiting else []), later)
     charge = cost(sampled, CURRENCIES[catalog.policy.budget.accounting])
     top = [s.table for s in scans(question.relation)]
+    own = {table.name: table for table in top if table.path[0] == "temp"}.values()
     hidden = (
         [
             f"groups are shown from about {threshold.least} persons on; smaller ones are hidden",
@@ -172,11 +190,14 @@ def allot(climbed: Climbed, request: Request, catalog: Catalog) -> Release:
         if threshold
         else []
     )
-    return Release(
+    tables = frozenset(table.path for start in top for table in reached(start, catalog))
+    limits = limited.limits and replace(limited.limits, enough=enough)
+    choosing = climbed.query.sql("duckdb", comments=False, copy=False) if climbed.query is not None else ""
+    made = Release(
         request,
         catalog,
         partial(limited.reference, enough),
-        frozenset(table.path for start in top for table in reached(start, catalog)),
+        tables,
         question.keys,
         question.summands,
         mechanisms,
@@ -190,12 +211,34 @@ def allot(climbed: Climbed, request: Request, catalog: Catalog) -> Release:
         limited.even,
         limited.unknowns,
         ladder,
-        climbed.query.sql("duckdb", comments=False, copy=False) if climbed.query is not None else "",
+        choosing,
         sampled,
-        limited.limits and replace(limited.limits, enough=enough),
+        limits,
         covered,
-        bool(limited.question.picked),
+        bool(question.picked),
+        queries(limited, limits, choosing, tables, enough) if drawn else Exact(),
+        tuple(issue(ReleasedTable(t.name, tuple((c.name, c.type) for c in t.columns.values()), t.key)) for t in own),
     )
+    return issue(made)
+
+
+def queries(
+    limited: Limited, limits: Limits | None, choosing: str, tables: frozenset[Path], enough: int | None
+) -> Exact:
+    """What runs for a release."""
+
+    def exact(sql: str, rows: int = 0) -> ExactQuery | None:
+        return issue(ExactQuery(sql, tables, rows)) if sql else None
+
+    if choosing:
+        return Exact(choosing=exact(choosing, sum(len(unknown.rungs) for unknown in limited.unknowns)))
+    keys = limited.question.keys
+    count = keys.count if isinstance(keys, PublicKeys) else 0
+    if limits is None:
+        return Exact(inner=exact(limited.reference(enough), count))
+    owners = tuple(one for sql in limits.owners if (one := exact(sql)) is not None)
+    sums = exact(limits.sums, int(not limits.keys))
+    return Exact(None, None, exact(limits.rows), owners, exact(limits.persons), sums, exact(limits.declared, count))
 
 
 def bounded(noise: Mechanism) -> Mechanism:

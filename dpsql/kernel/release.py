@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dpsql import _native
-from dpsql._native import Keys, Noisy, add_noise, limit_and_add_noise
+from dpsql._native import Keys, Noisy, Totals
 from dpsql.errors import Failed
+from dpsql.kernel.charged import Ticket
+from dpsql.kernel.exact import ExactQuery
 from dpsql.kernel.keys import PublicKeys
 from dpsql.kernel.noise import Release
 
@@ -16,32 +18,47 @@ class Stream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-def release(plan: Release, run: Callable[[str], Stream]) -> Noisy:
-    """Add a release's noise to exact integers: those that its inner query gave, or that its rows add up to.
+Run = Callable[[ExactQuery], Stream]
 
-    Needs:   `run`, which gives the results of `plan.exact`. Of `plan.inner` one row for each key, integer columns in the order
-             of `plan.noise`, and private keys before them; of `plan.limits` each row's person (or what leads to her,
-             and where it leads), keys and values, the persons of these rows or of more, sums of persons whom nothing limits, and all public keys. A durable charge
-    Gives:   the totals with noise of the plan's mechanisms and scales in every cell, and of private keys only the rows
-             whose noisy number of persons reaches the threshold; the exact table is gone
-    Proof:   one native call reads the stream, limits what persons add where SQL has not done it, draws each cell's noise on
-             its own and returns only noisy rows; it is given the limits that the sensitivities are for and the mechanisms
-             that were charged, and a table of another size or with a NULL is an error
-    Checked: test_mechanisms, test_record_play, test_limit
+
+def limited(release: Release, run: Run) -> Totals:
+    """The exact integers of a release, out of Python's reach.
+
+    Needs:   `run`, which gives the results of queries. Of `inner` one row for each key, integer columns in the order of the
+             release's noise, and private keys before them; of `rows` each row's person (or what leads to the person, and
+             where it leads), keys and values, the persons of these rows or of more, sums of persons whom nothing limits, and
+             all public keys
+    Gives:   for each key what the persons' limited rows add up to; for a choice, its scores
+    Proof:   one native call reads the streams and limits what persons add, where SQL has not done it, with the limits that
+             the sensitivities are for. A table of another size or with a NULL is an error
+    Checked: test_limit, test_lemmas
     """
-    noise = list(plan.noise.values())
-    least = plan.threshold.least if plan.threshold else None
-    kind, scales = noise[0].name, [mechanism.scale for mechanism in noise]
-    if plan.limits is None:
-        noisy = add_noise(run(plan.inner), kind, scales, least)
-    else:
-        limits = plan.limits
-        texts = (limits.rows, limits.sums, limits.persons)
-        rows, sums, persons = (run(sql) if sql else None for sql in texts)
-        owners = [run(sql) for sql in limits.owners]
-        declared = listed(limits.declared, run) if limits.declared else None
-        noisy = limit_and_add_noise(rows, sums, declared, limits, kind, scales, least, owners, persons)
-    if isinstance(plan.keys, PublicKeys) and len(noisy) != plan.keys.count:
+    exact, limits = release.exact, release.limits
+    alone = exact.choosing or exact.inner
+    if alone is not None or limits is None:
+        assert alone is not None
+        return Totals(run(alone))
+    rows, sums, persons = (run(one) if one else None for one in (exact.rows, exact.sums, exact.persons))
+    owners = [run(one) for one in exact.owners]
+    declared = listed(exact.keys, run) if exact.keys else None
+    return _native.limit(rows, sums, declared, limits, owners, persons)
+
+
+def release(made: Release, totals: Totals, ticket: Ticket) -> Noisy:
+    """Add a release's noise to its exact integers.
+
+    Needs:   the totals of this release; a ticket for it
+    Gives:   the totals with noise of the release's mechanisms and scales in every cell, and of private keys only the rows
+             whose noisy number of persons reaches the threshold
+    Proof:   one native call draws each cell's noise on its own and returns only noisy rows. It is given the mechanisms that
+             were charged, for which the ticket stands. Totals have one cell for each of the scales, or it is an error
+    Checked: test_mechanisms, test_record_play
+    """
+    ticket.use("noise", made)
+    noise = list(made.noise.values())
+    least = made.threshold.least if made.threshold else None
+    noisy = totals.with_noise(noise[0].name, [mechanism.scale for mechanism in noise], least)
+    if isinstance(made.keys, PublicKeys) and len(noisy) != made.keys.count:
         raise Failed
     return noisy
 
@@ -50,28 +67,29 @@ LISTED = 2**24  # characters of SQL whose keys are kept
 _lists: dict[str, Keys] = {}
 
 
-def listed(text: str, run: Callable[[str], Stream]) -> Keys:
+def listed(query: ExactQuery, run: Run) -> Keys:
     """Public keys by the SQL that lists them. It reads no table, so it always gives the same: the last ones are kept for later
     queries."""
-    found = _lists.get(text)
+    found = _lists.get(query.sql)
     if found is None:
-        found = _lists[text] = Keys(run(text))
+        found = _lists[query.sql] = Keys(run(query))
         for old in list(_lists):
-            if old != text and sum(map(len, list(_lists))) > LISTED:
+            if old != query.sql and sum(map(len, list(_lists))) > LISTED:
                 _lists.pop(old, None)
     return found
 
 
-def choose(plan: Release, exact: Stream) -> tuple[int, ...]:
+def choose(made: Release, totals: Totals, ticket: Ticket) -> tuple[int, ...]:
     """Choose the limits that are not declared: for each the number of its rung.
 
-    Needs:   the rows of `plan.climb`: for each rung of each ladder minus the number of persons above it; a durable charge
-    Gives:   for each ladder a rung with the probability that `mechanisms.Ladder` is charged for; the exact table is gone
-    Proof:   one native call reads the stream and draws each choice on its own; a table of another size is an error
+    Needs:   for each rung of each ladder minus the number of persons above it; a ticket for the release
+    Gives:   for each ladder a rung with the probability that `mechanisms.Ladder` is charged for
+    Proof:   one native call draws each choice on its own; a table of another size is an error
     Checked: test_ladder, test_record_play
     """
-    assert plan.ladder is not None
-    return tuple(_native.choose(exact, plan.ladder.rate, [unknown.prior for unknown in plan.unknowns]))
+    ticket.use("noise", made)
+    assert made.ladder is not None
+    return tuple(totals.choose(made.ladder.rate, [unknown.prior for unknown in made.unknowns]))
 
 
-__all__ = ["Noisy", "choose", "release"]
+__all__ = ["Noisy", "Totals", "choose", "limited", "release"]

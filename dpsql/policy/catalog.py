@@ -322,9 +322,13 @@ class Described:
     untyped: bool = False  # a CSV file, whose columns are all text
 
 
-def uncounted(table: Table, columns: frozenset[str]) -> int:
+def uncounted(table: Table, columns: frozenset[str], make: Callable[[], object]) -> int:
     """Where nobody has counted, a public table may have so many rows with the same values."""
     return 1 if any(key <= set(map(fold, columns)) for key in table.unique) else 1_000_000
+
+
+# Counts how often values of columns of a public table stand there; the last argument makes the query for it.
+Repeats = Callable[[Table, frozenset[str], Callable[[], Any]], int]
 
 
 @dataclass(frozen=True)
@@ -332,7 +336,7 @@ class Catalog:
     policy: Policy
     tables: Mapping[str, Table]  # by folded name
     # How many rows of a public table have the same values of these columns, at the most.
-    repeats: Callable[[Table, frozenset[str]], int] = field(default=uncounted, compare=False)
+    repeats: Repeats = field(default=uncounted, compare=False)
     place: str = ""  # of the file, for hints; nothing if it is not one
     loaded: bool = False  # from files or frames, whose keys were looked at then
     now: datetime.datetime | None = None  # the time of the statement, in UTC
@@ -564,9 +568,7 @@ def only_table(place: str, given: Any) -> Mapping[str, Any]:
 # --- policy and schema together -------------------------------------------------------------------------------------
 
 
-def build(
-    policy: Policy, schemas: Mapping[str, Schema], repeats: Callable[[Table, frozenset[str]], int] = uncounted
-) -> Catalog:
+def build(policy: Policy, schemas: Mapping[str, Schema], repeats: Repeats = uncounted) -> Catalog:
     """Hold the policy against the engine's schema. `schemas` has an entry for each table of the policy that exists."""
     tables: dict[str, Table] = {}
     for name, declared in policy.tables.items():

@@ -3,7 +3,7 @@
 mod errors;
 mod limits;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Decimal128Type;
@@ -88,25 +88,59 @@ impl Keys {
     }
 }
 
-/// Limits what each person's rows add, adds all of it up by keys, with `sums` that need no limits, and adds fresh noise as
-/// `add_noise` does.
+/// Exact integers that Python cannot read: noise is added to them, or a choice made by them, and then they are gone.
+#[pyclass(frozen, module = "dpsql._native")]
+struct Totals(Mutex<Option<Reader>>);
+
+impl Totals {
+    fn take(&self) -> Result<Reader, Failure> {
+        let mut reader = self.0.lock().map_err(|_| Failure::Stream)?;
+        reader.take().ok_or(Failure::Stream)
+    }
+}
+
+#[pymethods]
+impl Totals {
+    #[new]
+    fn new(exact: &Bound<PyAny>) -> PyResult<Self> {
+        Ok(Self(Mutex::new(Some(reader_of(exact)?))))
+    }
+
+    /// As `add_noise`.
+    #[pyo3(signature = (mechanism, scales, threshold=None))]
+    #[allow(clippy::needless_pass_by_value)] // PyO3 gives arguments by value
+    fn with_noise(
+        &self,
+        py: Python,
+        mechanism: &str,
+        scales: Vec<f64>,
+        threshold: Option<i128>,
+    ) -> PyResult<Noisy> {
+        let mechanism = mechanism_of(mechanism)?;
+        let scales = scales_of(&scales)?;
+        let reader = self.take()?;
+        Ok(py.detach(|| release(reader, mechanism, &scales, threshold))?)
+    }
+
+    /// As the function of this name.
+    fn choose(&self, py: Python, rate: f64, weights: &Bound<PyAny>) -> PyResult<Vec<usize>> {
+        chosen(py, self.take()?, rate, weights)
+    }
+}
+
+/// Limits what each person's rows add, and adds all of it up by keys, with `sums` that need no limits.
 #[pyfunction]
-#[pyo3(signature = (rows, sums, declared, limits, mechanism, scales, threshold=None, owners=None, persons=None))]
-#[allow(clippy::needless_pass_by_value, clippy::too_many_arguments)] // PyO3 gives arguments by value
-fn limit_and_add_noise(
+#[pyo3(signature = (rows, sums, declared, limits, owners=None, persons=None))]
+#[allow(clippy::needless_pass_by_value)] // PyO3 gives arguments by value
+fn limit(
     py: Python,
     rows: Option<&Bound<PyAny>>,
     sums: Option<&Bound<PyAny>>,
     declared: Option<&Bound<Keys>>,
     limits: Limits,
-    mechanism: &str,
-    scales: Vec<f64>,
-    threshold: Option<i128>,
     owners: Option<Vec<Bound<PyAny>>>,
     persons: Option<&Bound<PyAny>>,
-) -> PyResult<Noisy> {
-    let mechanism = mechanism_of(mechanism)?;
-    let scales = scales_of(&scales)?;
+) -> PyResult<Totals> {
     let limits = limits.checked()?;
     // An engine's connection gives one stream at a time: each is read before the next is asked for.
     let read = |stream: Option<&Bound<PyAny>>| -> Result<Option<RecordBatch>, Failure> {
@@ -128,12 +162,13 @@ fn limit_and_add_noise(
         .transpose()
         .map_err(Failure::Limit)?;
     let reader = rows.map(reader_of).transpose()?;
-    Ok(py.detach(|| {
-        let exact = dpsql_limit::limit(&limits, declared, sums.as_ref(), found, counted, reader)?;
-        let schema = exact.schema();
-        let exact = RecordBatchIterator::new([Ok(exact)], schema);
-        release(Box::new(exact), mechanism, &scales, threshold)
-    })?)
+    let exact = py.detach(|| {
+        dpsql_limit::limit(&limits, declared, sums.as_ref(), found, counted, reader)
+    });
+    let exact = exact.map_err(Failure::Limit)?;
+    let schema = exact.schema();
+    let reader: Reader = Box::new(RecordBatchIterator::new([Ok(exact)], schema));
+    Ok(Totals(Mutex::new(Some(reader))))
 }
 
 /// All rows in one batch.
@@ -176,10 +211,18 @@ fn add_truncated(exact: &Bound<PyAny>, scale: f64, bound: u64) -> PyResult<Noisy
 /// `weights[i] * exp(rate * score)`.
 #[pyfunction]
 fn choose(exact: &Bound<PyAny>, rate: f64, weights: &Bound<PyAny>) -> PyResult<Vec<usize>> {
+    chosen(exact.py(), reader_of(exact)?, rate, weights)
+}
+
+fn chosen(
+    py: Python,
+    reader: Reader,
+    rate: f64,
+    weights: &Bound<PyAny>,
+) -> PyResult<Vec<usize>> {
     let weights: Vec<Vec<u128>> =
         weights.extract().map_err(|_| Failure::Noise(dpsql_noise::Error::Weights))?;
-    let reader = reader_of(exact)?;
-    Ok(exact.py().detach(|| {
+    Ok(py.detach(|| {
         let scores = one_vector(reader)?;
         Ok::<_, Failure>(dpsql_noise::choose_each(rate, &scores, &weights)?)
     })?)
@@ -405,7 +448,7 @@ mod _native {
 
     #[pymodule_export]
     use super::{
-        Keys, Noisy, add_noise, add_truncated, choose, flips, limit_and_add_noise, quantile,
-        respond, select, show, words_drawn,
+        Keys, Noisy, Totals, add_noise, add_truncated, choose, flips, limit, quantile, respond,
+        select, show, words_drawn,
     };
 }
