@@ -10,8 +10,9 @@ Proof:   `reserve` reads the last running total, compares and appends within one
          hash of the new row are synced to the head file, which never goes back; each transaction begins by finding the
          head's row in the chain. So a file without the last charge that was answered is behind its head, or differs from it.
          Every failure (full disk, lock, damage, unknown version) raises before data is touched.
-         A statement that ends without an answer is noted, durably, before its error leaves. `reserve` refuses once as many as
-         the policy allows are noted since an owner last reset them: only those that were already running may follow
+         A statement that ends without an answer is noted, durably, before its error leaves; one whose process dies is
+         found by its row without an end. `reserve` refuses once there are as many of both as the policy allows since an
+         owner last reset them: only those that were already running may follow
 Checked: test_ledger, test_faults, test_history, test_upkeep
 """
 
@@ -23,9 +24,12 @@ import hashlib
 import json
 import logging
 import os
+import socket
 import sqlite3
 import threading
+import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -42,6 +46,8 @@ from dpsql.mechanisms import Sampled, cost, read, write
 from dpsql.plan import Plan, Program
 
 log = logging.getLogger("dpsql")
+MARGIN, RETRIED = 10.0, 30.0  # seconds: beyond max_seconds until a statement has surely ended; for noting that it failed
+RUNNING: set[str] = set()  # what this process runs now
 APPLICATION, VERSION = 0x64707371, 3  # "dpsq"
 STATES = ("opened", "raised", "declared", "reserved", "settled", "failed", "reset", "verified", "recovered")
 
@@ -53,7 +59,7 @@ CREATE TABLE entry (
     state TEXT NOT NULL CHECK (state IN {STATES}),
     run TEXT NOT NULL,                 -- identifies one run; the rows about it share it
     query TEXT NOT NULL,               -- the id that the caller gave it, or nothing
-    at TEXT NOT NULL,                  -- for people; nothing is computed from it
+    at TEXT NOT NULL,                  -- for people; no charge is computed from it
     analyst TEXT NOT NULL,
     text TEXT NOT NULL,                -- the statement; or the terms, the verified keys, or what was recovered
     mechanisms TEXT NOT NULL,          -- what was sampled: enough to compute the charge again
@@ -272,7 +278,7 @@ class Ledger:
 
     def __init__(self, path: str | Path, dataset: str, policy: Policy, *, lazy: bool = False) -> None:
         """`lazy`: a file that is not there is made by the first charge. Reading a budget needs no place to write."""
-        self._policy, self._terms = policy, terms(dataset, policy)
+        self._policy, self._terms, self._failures = policy, terms(dataset, policy), Failures()
         self.currency: Currency = CURRENCIES[policy.budget.accounting]
         opening = opened(self._terms, policy.budget)
         self.chain = Chain(None if str(path) == ":memory:" else usable(path), opening)
@@ -326,7 +332,7 @@ class Ledger:
         with self.chain.appending(durable=True) as (db, last, append):
             declared = self._agree(db)
             most, budget = self._policy.max_epsilon(analyst), self._policy.budget
-            self._allow(db, analyst)
+            self._allow(db, last, analyst)
             if most is not None and charge.amount > most_of(most, budget.delta, budget.accounting):
                 raise Refused(
                     "epsilon_too_large", f"the query costs more than epsilon {float(most):g}", "Ask for less."
@@ -345,16 +351,18 @@ class Ledger:
             if declared is not None:
                 append(NOTHING._replace(state="declared", run=str(uuid.uuid4()), text=declared))
             number = last.number + 1 + (declared is not None)
-            run = f"{number}-{uuid.uuid4()}"  # the row's number finds it without an index
+            run = f"{number}-{uuid.uuid4()}-{process()}"  # the row's number finds it without an index
             wanted = NOTHING._replace(state="reserved", run=run, query=query or "", analyst=analyst, text=statement)
             append(wanted._replace(mechanisms=record, amount=charge.amount, delta=charge.delta))
+            RUNNING.add(run)
         return run
 
-    def _allow(self, db: sqlite3.Connection, analyst: str) -> None:
+    def _allow(self, db: sqlite3.Connection, last: Entry, analyst: str) -> None:
         """Refuse where as many statements as the policy allows have ended without an answer: each tells something that no
         noise covers."""
         most, alone = self._policy.defaults.max_failures, self._policy.analyst(analyst).max_failures
-        failures, own = failures_of(db), failures_of(db, analyst)
+        found = self._failures.read(db, last, float(self._policy.defaults.max_seconds))
+        failures, own = found.total(), found[analyst]
         if failures >= most or (alone is not None and own >= alone):
             raise Refused(
                 "too_many_failures",
@@ -373,8 +381,22 @@ class Ledger:
         self._end(run, "settled", durable=False, answer=answer, mechanisms=write(drawn) if drawn else "")
 
     def fail(self, run: str) -> None:
-        """Note, durably, that a reserved run ends without an answer."""
-        self._end(run, "failed", durable=True)
+        """Note, durably, that a reserved run ends without an answer.
+
+        Through interrupts, and for a while where another process holds the ledger: if it cannot be noted, the row without an
+        end says as much, since nobody runs it any more.
+        """
+        RUNNING.discard(run)
+        end = time.monotonic() + RETRIED
+        while True:
+            try:
+                return self._end(run, "failed", durable=True)
+            except Refused as error:
+                if error.code != "ledger_locked" or time.monotonic() > end:
+                    raise
+            except (KeyboardInterrupt, SystemExit):
+                if time.monotonic() > end:
+                    raise
 
     def _end(self, run: str, state: str, durable: bool, answer: str = "", mechanisms: str = "") -> None:
         with self.chain.appending(durable) as (db, _, append):
@@ -384,6 +406,7 @@ class Ledger:
                 raise ValueError("never reserved, or ended before")
             ended = NOTHING._replace(state=state, run=run, query=reserved.query, analyst=reserved.analyst)
             append(ended._replace(answer=answer, mechanisms=mechanisms))
+        RUNNING.discard(run)
 
     def verified(self, version: str | None) -> frozenset[tuple[str, frozenset[str]]]:
         """The tables and columns of which the owner has verified on this version of the data that no two rows agree."""
@@ -445,16 +468,66 @@ def of_analyst(db: sqlite3.Connection, analyst: str) -> Entry:
     return find(db, "WHERE state = 'reserved' AND analyst = ? ORDER BY number DESC LIMIT 1", analyst) or NOTHING
 
 
-def failures_of(db: sqlite3.Connection, analyst: str | None = None) -> int:
-    """How many statements, of one analyst or of all, have ended without an answer since the owner last reset them."""
-    found = 0
-    for state, who in db.execute(
-        "SELECT state, analyst FROM entry WHERE state IN ('failed', 'reset') ORDER BY number DESC"
-    ):
-        if state == "reset":
-            break
-        found += analyst in (None, who)
-    return found
+class Failures:
+    """Which statements of whom ended without an answer since the owner last reset them.
+
+    A statement that is killed leaves a row without an end. It counts as soon as nobody can be running it: if it is of this
+    process and not in RUNNING, if its process is gone, or if it is older than `max_seconds` and MARGIN. So whether it counts
+    depends on the clock only while a process of that number lives, or on another machine. A clock that is wrong can count a
+    statement that still runs, until it ends. It cannot keep one from being counted for longer than that time, since a row
+    from the future counts at once.
+
+    The rows are read once: the ledger only grows. Where the last row that was read is another now, all are read anew.
+    """
+
+    def __init__(self) -> None:
+        self._clear(0, "")
+
+    def _clear(self, number: int, seal: str) -> None:
+        self._read, self._failed, self._open = (number, seal), Counter[str](), dict[str, tuple[str, str]]()
+
+    def read(self, db: sqlite3.Connection, last: Entry, seconds: float) -> Counter[str]:
+        """How many, for each analyst."""
+        known = find(db, "WHERE number = ?", str(self._read[0]))
+        if known is None or known.hash != self._read[1]:
+            self._clear(0, "")
+        for state, run, at, who in db.execute(
+            "SELECT state, run, at, analyst FROM entry WHERE number > ? ORDER BY number", (self._read[0],)
+        ):
+            if state == "reset":
+                self._clear(0, "")
+            elif state == "reserved":
+                self._open[run] = who, at
+            elif state in ("settled", "failed"):
+                self._open.pop(run, None)
+                self._failed[who] += state == "failed"
+        self._read = last.number, last.hash
+        gone = (who for run, (who, at) in self._open.items() if not may_run(run, at, seconds))
+        return self._failed + Counter(gone)
+
+
+def may_run(run: str, at: str, seconds: float) -> bool:
+    """Whether somebody may still be running a statement that began at that time and has no end."""
+    before, _, host = run.partition("@")
+    age = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(at)).total_seconds()
+    if not -1 <= age <= seconds + MARGIN or (run.endswith(f"-{process()}") and run not in RUNNING):
+        return False
+    try:
+        if host == socket.gethostname():
+            os.kill(int(before.rpartition("-")[2]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is another user's
+        pass
+    return True
+
+
+def process() -> str:
+    return f"{os.getpid()}@{socket.gethostname()}"
+
+
+def failures_of(db: sqlite3.Connection, last: Entry, seconds: float) -> int:
+    return Failures().read(db, last, seconds).total()
 
 
 def insert(db: sqlite3.Connection, entry: Entry) -> None:

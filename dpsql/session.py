@@ -290,21 +290,27 @@ class Session:
                 self._plans.clear()
                 raise Refused("data_changed", "a public table has changed since the query was planned", "Ask again.")
             answer: Answer | Unfinished | None = None
-            run, interrupted = None, False
+            run: str | None = None
+            interrupted: BaseException | None = None
             try:
                 # What releases nothing about anyone has nothing to be charged for.
                 run = self._ledger.reserve(plan, asked, self._analyst, query_id) if plan.sampled else None
                 answer = self._answer(plan, snapshot, run, mark, now, time.monotonic() + seconds)
-            except KeyboardInterrupt:
-                interrupted = True
+            except Exception:  # of `reserve`, which says no
+                raise
+            except BaseException as error:  # Ctrl-C, or what a handler of another signal raises
+                interrupted = error.with_traceback(None)
+                if isinstance(error, KeyboardInterrupt):
+                    interrupted = Interrupted() if plan.sampled else KeyboardInterrupt()
             # Whoever waits and then gives up has learnt as much as from a time-out. Where the ledger cannot be written the charge
-            # stands without an end, and what is said is the same.
-            if run is not None and (interrupted or answer is None):
-                with suppress(Refused):
+            # stands without an end, which counts too, and what is said is the same.
+            if run is not None and answer is None:
+                with suppress(Refused, KeyboardInterrupt, SystemExit):
                     self._ledger.fail(run)
             # Raised here, so that the exception has neither a cause nor a context.
-            if interrupted:
-                raise Interrupted if plan.sampled else KeyboardInterrupt
+            if interrupted is not None:
+                interrupted.__context__ = interrupted.__cause__ = None
+                raise interrupted
             if answer is None:
                 raise Failed
             if isinstance(answer, Unfinished):
@@ -335,6 +341,9 @@ class Session:
             if run is not None:
                 self._ledger.settle(run, json.dumps([mark, kept, now.isoformat()]) if mark else "", tuple(drawn))
         except Unfinished as error:  # nothing but releases was read there
+            if run is not None:
+                with suppress(Refused):
+                    self._ledger.settle(run)
             return error
         except Exception as error:
             with self._lock:

@@ -86,10 +86,11 @@ def raise_budget(path: str | Path, policy: Policy, owner: str) -> None:
         append(opened(wanted, policy.budget)._replace(state="raised", analyst=owner))
 
 
-def reset_failures(path: str | Path, owner: str) -> int:
-    """Let statements be asked again after too many have failed; returns how many had."""
-    with Chain(usable(path), None).appending(durable=True) as (db, _, append):
-        found = failures_of(db)
+def reset_failures(path: str | Path, owner: str, policy: Policy | None = None) -> int:
+    """Let statements be asked again after too many have failed; returns how many had, and how many have no end."""
+    allow(policy, owner, "resets failures")
+    with Chain(usable(path), None).appending(durable=True) as (db, last, append):
+        found = failures_of(db, last, 0.0)
         append(row("reset", owner))
     return found
 

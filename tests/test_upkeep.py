@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
+import socket
+import subprocess
+import sys
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +21,7 @@ import dpsql
 from dpsql import head
 from dpsql.catalog import read_policy
 from dpsql.history import recorded, verify
-from dpsql.ledger import Ledger
+from dpsql.ledger import Ledger, may_run, process
 from dpsql.plan import Plan
 from dpsql.upkeep import backup, recover, reset_failures
 
@@ -100,6 +104,80 @@ def test_one_analyst_is_stopped_before_the_others(path: Path, plan: Plan) -> Non
     with pytest.raises(dpsql.Refused, match="too_many_failures"):
         ledger.reserve(plan, COUNT, "ana")
     ledger.reserve(plan, COUNT, "bob")
+
+
+def test_a_statement_whose_process_is_killed_counts(path: Path, plan: Plan) -> None:
+    """No process is there to record that it failed: the row without an end says so, as soon as nobody can be running it."""
+    code = (
+        "import sys, os, pickle, signal; from dpsql.ledger import Ledger\nfrom dpsql.catalog import read_policy\n"
+        "plan, policy = pickle.load(sys.stdin.buffer)\n"
+        f"Ledger({str(path)!r}, 'shop', read_policy(policy)).reserve(plan, 'killed', '')\nos.kill(os.getpid(), signal.SIGKILL)"
+    )
+    policy = declare(defaults={"max_failures": 2})
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code], input=pickle.dumps((plan, policy)), check=False)
+    ledger = opened(path, defaults={"max_failures": 2})
+    with pytest.raises(dpsql.Refused, match="too_many_failures: 2 statements"):
+        ledger.reserve(plan, COUNT, "")
+    assert reset_failures(path, "") == 2
+    ledger.reserve(plan, COUNT, "")
+    verify(path)
+
+
+def test_a_statement_without_an_end_counts_once_it_is_old(
+    path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that is wrong makes it count sooner, or again when it ends; never not at all."""
+    ledger = opened(path, defaults={"max_failures": 1, "max_seconds": 5})
+    run = ledger.reserve(plan, COUNT, "")
+    at = [row[0] for row in rows(path, "at")][0]
+    assert [may_run(run, at, seconds) for seconds in (5.0, -100.0)] == [True, False]
+    assert not may_run(run, "2200-01-01T00:00:00+00:00", 5.0)  # the clock was set back
+    assert may_run(run.replace(process(), "1@elsewhere"), at, 5.0)  # of which only the clock can tell
+    assert not may_run(run.replace(process(), f"{2**22 + 1}@{socket.gethostname()}"), at, 5.0)
+    ledger.reserve(plan, COUNT, "")  # both are being run
+    monkeypatch.setattr("dpsql.ledger.MARGIN", -100.0)
+    with pytest.raises(dpsql.Refused, match="too_many_failures: 2 statements"):
+        ledger.reserve(plan, COUNT, "")
+    ledger.settle(run)
+    with pytest.raises(dpsql.Refused, match="too_many_failures: 1 statements"):
+        ledger.reserve(plan, COUNT, "")
+
+
+class Ended(BaseException):
+    """What the handler of a signal raises."""
+
+
+@pytest.mark.parametrize("raised", [SystemExit, Ended])
+def test_every_end_of_a_statement_counts(path: Path, monkeypatch: pytest.MonkeyPatch, raised: type) -> None:
+    db = slow(path)
+
+    def handle(*_: Any) -> None:
+        try:
+            1 // 0
+        except ZeroDivisionError:
+            raise raised  # noqa: B904
+
+    monkeypatch.setattr(db, "_answer", handle)
+    with pytest.raises(raised) as caught:
+        db.sql(COUNT)
+    assert caught.value.__context__ is None and [run.state for run in db.history] == ["failed"]
+
+
+def test_a_failure_is_noted_through_locks_and_interrupts(
+    path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, end = opened(path), Ledger._end
+    errors = [dpsql.Refused("ledger_locked", ""), KeyboardInterrupt(), SystemExit()]
+
+    def stumbling(*arguments: Any, **more: Any) -> None:
+        if errors:
+            raise errors.pop(0)
+        end(*arguments, **more)
+
+    monkeypatch.setattr(Ledger, "_end", stumbling)
+    ledger.fail(ledger.reserve(plan, COUNT, ""))
+    assert not errors and [state for state, *_ in rows(path)] == ["reserved", "failed"]
 
 
 def run_hint(hint: str) -> str:
