@@ -78,6 +78,27 @@ def test_a_finishing_query_ends_too(path: Path) -> None:
     assert caught.value.code in ("unfinished", "failed")
 
 
+SLOW_PAIRS = [
+    "SELECT count(*) FROM t a JOIN t b ON a.id = b.id AND levenshtein(a.s, b.s) > 1",
+    "SELECT count(*) FROM t a JOIN t b ON a.id = b.id WHERE levenshtein(a.s, b.s) > 1 AND a.s <= b.s",
+    "SELECT count(*) FROM (SELECT levenshtein(a.s, b.s) AS d FROM t a JOIN t b USING (id)) WHERE d > 1",
+]
+
+
+@pytest.mark.parametrize("query", SLOW_PAIRS)
+def test_what_is_slow_for_pairs_of_rows_is_ended(path: Path, query: str) -> None:
+    """Within a join the engine looks at no interrupt: one person's 500 rows took 30 seconds where one was allowed."""
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("CREATE TABLE t AS SELECT 1 AS id, repeat('ab', 125) AS s FROM range(500)")
+    policy = {"dataset": {"id": "t"}, "budget": {"epsilon": 9.0}, "tables": {"t": {"person": "id"}}}
+    policy["defaults"] = {"epsilon": 1.0, "max_rows_contributed": 1}
+    db = dpsql.connect(connection, policy=policy, ledger=path)
+    start = time.monotonic()
+    with pytest.raises(dpsql.Failed):
+        db.sql(query, timeout=0.5)
+    assert time.monotonic() - start < 5
+
+
 def test_too_many_failures(path: Path) -> None:
     """Counted for all analysts together, since they may collude, until the owner resets them."""
     analysts = {"ana": {"epsilon": 1e5}, "bob": {"epsilon": 1e5}, "olga": {"role": "owner"}}
