@@ -292,10 +292,13 @@ class Session:
             answer: Answer | Unfinished | None = None
             run: str | None = None
             interrupted: BaseException | None = None
+            scratch = self._finisher()
             try:
                 # What releases nothing about anyone has nothing to be charged for.
                 run = self._ledger.reserve(plan, asked, self._analyst, query_id) if plan.sampled else None
-                answer = self._answer(plan, snapshot, run, mark, now, time.monotonic() + seconds)
+                end = time.monotonic() + seconds
+                with scratch.until(end):
+                    answer = self._answer(plan, snapshot, scratch, run, mark, now, end)
             except Exception:  # of `reserve`, which says no
                 raise
             except BaseException as error:  # Ctrl-C, or what a handler of another signal raises
@@ -312,19 +315,24 @@ class Session:
                 interrupted.__context__ = interrupted.__cause__ = None
                 raise interrupted
             if answer is None:
-                raise Failed
+                raise Failed if run is not None else Unfinished("it took too long, or too much memory", charged=False)
             if isinstance(answer, Unfinished):
                 raise answer
         answer.place(ends)
         return answer
 
     def _answer(
-        self, plan: Plan | Program, snapshot: Snapshot, run: str | None, mark: str, now: datetime.datetime, end: float
+        self,
+        plan: Plan | Program,
+        snapshot: Snapshot,
+        scratch: Scratch,
+        run: str | None,
+        mark: str,
+        now: datetime.datetime,
+        end: float,
     ) -> Answer | Unfinished | None:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
-        scratch = None
         try:
-            scratch = self._finisher()
             answers, kept, drawn = list[Answer](), list[Any](), list[Sampled]()
             tables = self._public(plan, snapshot)
             for part in plan.parts:
@@ -341,9 +349,12 @@ class Session:
             if run is not None:
                 self._ledger.settle(run, json.dumps([mark, kept, now.isoformat()]) if mark else "", tuple(drawn))
         except Unfinished as error:  # nothing but releases was read there
-            if run is not None:
-                with suppress(Refused):
-                    self._ledger.settle(run)
+            if run is None:
+                return Unfinished(error.what, charged=False)
+            if time.monotonic() >= end:  # how much of it was left for this depends on the data
+                return None
+            with suppress(Refused):
+                self._ledger.settle(run)
             return error
         except Exception as error:
             with self._lock:

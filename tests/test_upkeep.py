@@ -78,6 +78,31 @@ def test_a_finishing_query_ends_too(path: Path) -> None:
     assert caught.value.code in ("unfinished", "failed")
 
 
+def test_the_time_is_that_of_the_whole_statement(path: Path) -> None:
+    """How much of it is left for the finishing query depends on the data, so that counts. What releases nothing costs nothing."""
+    db = slow(path)
+    many = "numbers a, numbers b WHERE a.n * b.n % 7 = 3"
+    start = time.monotonic()
+    with pytest.raises(dpsql.Failed, match=r"^failed"):
+        db.sql(f"SELECT count(*) FROM (SELECT count(*) AS n FROM visits) c, {many}", timeout=0.3)
+    spent = db.budget.spent.amount
+    with pytest.raises(dpsql.Failed, match="unfinished: nothing is charged, but the query failed"):
+        db.sql(f"SELECT count(*) FROM {many}", timeout=0.3)
+    assert time.monotonic() - start < 5 and db.budget.spent.amount == spent
+    assert [run.state for run in db.history] == ["failed"]
+    answer = db.sql("SELECT n FROM numbers", timeout=5)
+    assert len(answer) == 100_000
+
+
+def test_what_cannot_be_finished_is_no_failure(path: Path) -> None:
+    """Why it could not is told by released values alone."""
+    db = slow(path)
+    with pytest.raises(dpsql.Failed, match="unfinished: the releases are charged"):
+        db.sql("SELECT CAST('x' || count(*) AS INT) FROM (SELECT n FROM (SELECT count(*) AS n FROM visits))")
+    assert [run.state for run in db.history] == ["settled"]
+    verify(path)
+
+
 SLOW_PAIRS = [
     "SELECT count(*) FROM t a JOIN t b ON a.id = b.id AND levenshtein(a.s, b.s) > 1",
     "SELECT count(*) FROM t a JOIN t b ON a.id = b.id WHERE levenshtein(a.s, b.s) > 1 AND a.s <= b.s",
