@@ -35,6 +35,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -49,6 +50,7 @@ log = logging.getLogger("dpsql")
 MARGIN, RETRIED = 10.0, 30.0  # seconds: beyond max_seconds until a statement has surely ended; for noting that it failed
 RUNNING: set[str] = set()  # what this process runs now
 APPLICATION, VERSION = 0x64707371, 3  # "dpsq"
+Paths = Mapping[str, tuple[str, str, str]]
 STATES = ("opened", "raised", "declared", "reserved", "settled", "failed", "reset", "verified", "recovered")
 
 SCHEMA = f"""
@@ -73,7 +75,7 @@ CREATE TABLE entry (
 CREATE INDEX entry_by_analyst ON entry (analyst, number) WHERE state = 'reserved';
 CREATE UNIQUE INDEX entry_named ON entry (query, state) WHERE query <> '';
 CREATE INDEX entry_terms ON entry (number) WHERE state IN ('opened', 'raised', 'declared');
-CREATE INDEX entry_failures ON entry (number) WHERE state IN ('failed', 'reset');
+CREATE INDEX entry_recovered ON entry (number) WHERE state = 'recovered';
 CREATE INDEX entry_verified ON entry (number) WHERE state = 'verified';
 CREATE TRIGGER entry_replace BEFORE INSERT ON entry WHEN EXISTS (SELECT 1 FROM entry WHERE number = NEW.number)
     BEGIN SELECT RAISE(ABORT, 'append-only'); END;
@@ -151,9 +153,6 @@ class Chain:
             self._memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
             initialise(self._memory, opening)
         elif not path.exists():
-            if opening is None and not head.beside(path).exists():
-                hint = "Check the path. A ledger is made by the first query that is charged to it."
-                raise Refused("ledger_missing", f"there is no ledger {str(path)!r}", hint)
             if opening is None:
                 raise lost(path)
             self._opening = opening
@@ -276,9 +275,12 @@ class Chain:
 class Ledger:
     """One dataset's ledger in a SQLite file, or in memory for rehearsals and tests."""
 
-    def __init__(self, path: str | Path, dataset: str, policy: Policy, *, lazy: bool = False) -> None:
-        """`lazy`: a file that is not there is made by the first charge. Reading a budget needs no place to write."""
-        self._policy, self._terms, self._failures = policy, terms(dataset, policy), Failures()
+    def __init__(
+        self, path: str | Path, dataset: str, policy: Policy, *, lazy: bool = False, paths: Paths = MappingProxyType({})
+    ) -> None:
+        """`lazy`: a file that is not there is made by the first charge. Reading a budget needs no place to write. `paths`: where
+        the tables of the policy are, if that is known."""
+        self._policy, self._terms, self._failures = policy, terms(dataset, policy, paths), Failures()
         self.currency: Currency = CURRENCIES[policy.budget.accounting]
         opening = opened(self._terms, policy.budget)
         self.chain = Chain(None if str(path) == ":memory:" else usable(path), opening)
@@ -316,7 +318,9 @@ class Ledger:
         own, known, budget = of_analyst(db, analyst), self._policy.analysts.get(analyst), self._policy.budget
         share = known.epsilon if known else None
         allocation = total if share is None else budget_of(share, budget.delta, budget.accounting)
-        return whole, Balance(Charge(self.currency, own.own, own.own_delta), allocation)
+        lost = db.execute("SELECT amount, delta FROM entry WHERE state = 'recovered'").fetchall()  # by whom, nobody knows
+        amount, delta = own.own + sum(int(a) for a, _ in lost), own.own_delta + sum(int(d) for _, d in lost)
+        return whole, Balance(Charge(self.currency, amount, delta), allocation)
 
     def last_charge(self) -> Charge | None:
         """What the last query cost."""
@@ -539,25 +543,32 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def terms(dataset: str, policy: Policy) -> str:
+def terms(dataset: str, policy: Policy, paths: Paths = MappingProxyType({})) -> str:
     """What a ledger is bound to, as canonical JSON: whose budget it is, and how large."""
     budget = policy.budget
     known = {"dataset": dataset, "accounting": budget.accounting, "neighbours": budget.neighbours}
     amounts = {"epsilon": str(budget.epsilon), "delta": str(budget.delta)}
-    return json.dumps({**known, **amounts, "persons": persons_of(policy)}, sort_keys=True)
+    return json.dumps({**known, **amounts, "persons": persons_of(policy, paths)}, sort_keys=True)
 
 
-def persons_of(policy: Policy) -> dict[str, Any]:
-    """For each table the column or the reference by which a row finds its person, as the policy writes it; None if public."""
-    found: dict[str, Any] = {}
+def persons_of(policy: Policy, paths: Paths) -> dict[str, Any]:
+    """For each table the column or the reference by which a row finds its person, as the policy writes it; None if public.
+
+    A table has one name here however the policy calls it: t, main.t and d.main.t are one. Tables of several databases that
+    are called the same are one too, and have what all of them have.
+    """
+    found: dict[str, list[Any]] = {}
     for name, table in policy.tables.items():
         person = table.get("person")
         if isinstance(person, Mapping):
             own = person.get("columns") or [person.get("column")]
             person = [*map(str, own), "references", str(person.get("references"))]
             person = [fold(word.replace(" ", "")) for word in person]
-        found[fold(name).removeprefix("main.")] = fold(person) if isinstance(person, str) else person
-    return found
+        called = ".".join((paths.get(name) or name.split("."))[-2:])
+        one = fold(person) if isinstance(person, str) else person
+        them = found.setdefault(fold(called).removeprefix("main."), [])
+        them += [one] if one not in them else []
+    return {name: them[0] if len(them) == 1 else sorted(them, key=str) for name, them in found.items()}
 
 
 def terms_of(db: sqlite3.Connection) -> str:
@@ -686,6 +697,9 @@ def corrupt(path: Path | None, what: str = "is damaged or is not a ledger", hint
 
 
 def lost(path: Path) -> Refused:
+    if not path.exists() and not head.beside(path).exists():
+        hint = "Check the path. A ledger is made by the first query that is charged to it."
+        return Refused("ledger_missing", f"there is no ledger {str(path)!r}", hint)
     if path.exists():
         hint = f"Restore it, or the owner takes the ledger into use without it: dpsql ledger recover {path} --lost 0.05"
         return corrupt(path, f"has lost its head file {head.beside(path).name!r}", hint)

@@ -132,7 +132,8 @@ def connect(
     if ledger is None:
         assert path is not None
         ledger = companion(path, ".ledger")
-    book = Ledger(ledger, dataset, declared, lazy=True)
+    paths = {name: schema.path for name, schema in schemas.items()}
+    book = Ledger(ledger, dataset, declared, lazy=True, paths=paths)
     catalog = catalog.knowing(book.verified(declared.version), "unique")
     return Session(backend, schemas, replace(catalog, place=str(path or "")), book, analyst or "")
 

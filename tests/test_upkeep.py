@@ -266,9 +266,14 @@ def test_persons_are_pinned(path: Path, plan: Plan) -> None:
         with_tables(visits={"public": True}),
         with_tables(visits={"person": "person"}, orders={"person": "o"}),
         with_tables(**{"main.visits": {"person": "other"}}),
+        with_tables(**{"d.main.visits": {"person": "other"}}),
+        with_tables(**{"d.main.visits": {"person": "person"}, "e.main.visits": {"person": "other"}}),
     ):
         with pytest.raises(dpsql.Refused, match="ledger_differs: the policy has other persons"):
             Ledger(path, "shop", read_policy(changed))
+    paths = {"s.visits": ("d", "main", "visits")}
+    with pytest.raises(dpsql.Refused, match="ledger_differs: the policy has other persons"):
+        Ledger(path, "shop", read_policy(with_tables(**{"s.visits": {"person": "other"}})), paths=paths)
     Ledger(path, "shop", read_policy(with_tables(towns={"person": "mayor"}))).reserve(
         plan, COUNT, ""
     )  # more is protected
@@ -312,6 +317,28 @@ def test_a_lost_head_is_recovered_by_the_owner(path: Path, plan: Plan) -> None:
     verify(path, noted)
     with pytest.raises(dpsql.Refused, match="nothing_to_recover"):
         recover(path, "olga")
+
+
+def test_what_a_head_knows_to_be_lost_is_not_nothing(path: Path, plan: Plan) -> None:
+    """Nor is it nothing of what an analyst has left: nobody knows who was charged."""
+    with pytest.raises(dpsql.Refused, match="ledger_missing"):
+        recover(path, "")
+    analysts = {"ana": {"epsilon": 0.2}, "bob": {"epsilon": 0.1}, "olga": {"role": "owner"}}
+    ledger = opened(path, analysts=analysts)
+    ledger.reserve(plan, COUNT, "ana")
+    old = path.read_bytes()
+    ledger.reserve(plan, COUNT, "bob")
+    path.write_bytes(old)
+    with pytest.raises(dpsql.Refused, match="ledger_rolled_back: .* row 3: 1 rows are missing"):
+        recover(path, "olga", Fraction(0))
+    policy = read_policy(declare(analysts=analysts))
+    for act in (lambda: recover(path, "bob", policy=policy), lambda: reset_failures(path, "bob", policy)):
+        with pytest.raises(dpsql.Refused, match="role_may_not"):
+            act()
+    recover(path, "olga", Fraction(1, 10), policy=policy)
+    with pytest.raises(dpsql.BudgetExhausted, match="of analyst 'bob'"):
+        opened(path, analysts=analysts).reserve(plan, COUNT, "bob")
+    verify(path)
 
 
 @pytest.mark.parametrize("with_head", [True, False])
