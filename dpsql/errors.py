@@ -95,10 +95,12 @@ class Unfinished(Failed):
 
     def __init__(self, what: str, charged: bool = True) -> None:
         self.what = what
-        told = "the releases are charged, but what is computed from them" if charged else "nothing is charged, but the query"
-        Error.__init__(
-            self, "unfinished", f"{told} failed: {what}", "Correct that part; `rehearse` tries it for free."
+        told = (
+            "the releases are charged, but what is computed from them"
+            if charged
+            else "nothing is charged, but the query"
         )
+        Error.__init__(self, "unfinished", f"{told} failed: {what}", "Correct that part; `rehearse` tries it for free.")
 
 
 class Interrupted(KeyboardInterrupt):

@@ -47,7 +47,10 @@ from dpsql.mechanisms import Sampled, cost, read, write
 from dpsql.plan import Plan, Program
 
 log = logging.getLogger("dpsql")
-MARGIN, RETRIED = 10.0, 30.0  # seconds: beyond max_seconds until a statement has surely ended; for noting that it failed
+MARGIN, RETRIED = (
+    10.0,
+    30.0,
+)  # seconds: beyond max_seconds until a statement has surely ended; for noting that it failed
 RUNNING: set[str] = set()  # what this process runs now
 APPLICATION, VERSION = 0x64707371, 3  # "dpsq"
 Paths = Mapping[str, tuple[str, str, str]]
@@ -318,7 +321,9 @@ class Ledger:
         own, known, budget = of_analyst(db, analyst), self._policy.analysts.get(analyst), self._policy.budget
         share = known.epsilon if known else None
         allocation = total if share is None else budget_of(share, budget.delta, budget.accounting)
-        lost = db.execute("SELECT amount, delta FROM entry WHERE state = 'recovered'").fetchall()  # by whom, nobody knows
+        lost = db.execute(
+            "SELECT amount, delta FROM entry WHERE state = 'recovered'"
+        ).fetchall()  # by whom, nobody knows
         amount, delta = own.own + sum(int(a) for a, _ in lost), own.own_delta + sum(int(d) for _, d in lost)
         return whole, Balance(Charge(self.currency, amount, delta), allocation)
 

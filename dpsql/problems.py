@@ -163,7 +163,11 @@ def in_table(name: str, table: Mapping[str, Any], tables: Mapping[str, Any]) -> 
     elif public == (person is not None):
         hint = 'Write person = "COLUMN" for the column that identifies the person.'
         yield wrong(place, "must have either `person` or `public = true`", hint)
-    if not isinstance(key, list | tuple) or not all(isinstance(word, str) for word in key) or ("key" in table and not key):
+    if (
+        not isinstance(key, list | tuple)
+        or not all(isinstance(word, str) for word in key)
+        or ("key" in table and not key)
+    ):
         yield wrong(f"{place}.key", "expected a list of columns", 'Write key = ["id"].')
     if table.get("max_rows_contributed") is not None:
         yield from refused(lambda: whole(f"{place}.max_rows_contributed", table["max_rows_contributed"]))

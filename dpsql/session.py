@@ -287,7 +287,9 @@ class Session:
                 raise Refused(
                     "schema_changed", "a table of the policy has changed since the session began", "Connect again."
                 )
-            if self._backend.grown(snapshot, (path for part in plan.parts for path in part.tables)):  # the plan may allow more rows than it was made for
+            if self._backend.grown(
+                snapshot, (path for part in plan.parts for path in part.tables)
+            ):  # the plan may allow more rows than it was made for
                 self._plans.clear()
                 raise Refused("data_changed", "a public table has changed since the query was planned", "Ask again.")
             answer: Answer | Unfinished | None = None

@@ -133,11 +133,7 @@ def backup(path: str | Path, target: str | Path) -> str:
 
 
 def recover(
-    path: str | Path,
-    owner: str,
-    lost: Fraction | None = None,
-    noted: str | None = None,
-    policy: Policy | None = None,
+    path: str | Path, owner: str, lost: Fraction | None = None, noted: str | None = None, policy: Policy | None = None
 ) -> Entry:
     """Take a ledger into use again whose head file is lost, or that was restored from a backup; returns the row that says so.
 
@@ -160,11 +156,10 @@ def recover(
                 "If it was restored from a backup together with its head, say what was lost since: --lost 0.05",
             )
         if lost == 0 and anchor is not None and (before is None or before.hash != anchor[1]):
-            missing = f"{anchor[0] - last.number} rows" if anchor[0] > last.number else "rows"
             raise Refused(
                 "ledger_rolled_back",
-                f"the ledger ends at row {last.number}, and its head file knows another row {anchor[0]}: {missing} are missing, "
-                "with the charges in them",
+                f"the ledger ends at row {last.number}, and its head file knows another row {anchor[0]}: rows are missing, with "
+                "the charges in them",
                 "Say which part of the budget they may have taken: --lost 0.05. Without it, all that is left is taken.",
             )
         part = Fraction(1) if lost is None else lost

@@ -144,11 +144,12 @@ class DuckDB:
             return False
         wanted, now = set(tables), stamp(self._path)
         for (path, columns), (table, before) in list(self._counts.items()):
-            if path in wanted and (now is None or now != before):
-                if self._counted(snapshot, table, columns) > self._repeats.get((path, columns), 0):
-                    self._repeats.clear()
-                    self._counts.clear()
-                    return True
+            if path not in wanted or (now is not None and now == before):
+                continue
+            if self._counted(snapshot, table, columns) > self._repeats.get((path, columns), 0):
+                self._repeats.clear()
+                self._counts.clear()
+                return True
         return False
 
     @contextmanager

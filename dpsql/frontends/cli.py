@@ -418,7 +418,9 @@ def show(file: str, persons: int, as_json: bool) -> None:
 
 
 beside = click.option(
-    "--policy", type=click.Path(), help="The policy, which says who is an owner. [default: FILE with .policy.toml, if there]"
+    "--policy",
+    type=click.Path(),
+    help="The policy, which says who is an owner. [default: FILE with .policy.toml, if there]",
 )
 
 

@@ -144,7 +144,9 @@ def subquery(node: exp.Expr) -> str:
     query = node.unnest()
     source, where = query.args.get("from_"), query.args.get("where")
     plain = isinstance(query, exp.Select) and source is not None and isinstance(source.this, exp.Table)
-    if not plain or any(value for name, value in query.args.items() if name not in ("expressions", "from_", "where", "kind")):
+    if not plain or any(
+        value for name, value in query.args.items() if name not in ("expressions", "from_", "where", "kind")
+    ):
         return query.sql("duckdb", comments=False)
     items = [label(item.unalias()) + (f" AS {quoted(item.alias)}" if item.alias else "") for item in query.expressions]
     condition = f" WHERE {label(where.this)}" if where is not None else ""
