@@ -143,8 +143,7 @@ def subquery(node: exp.Expr) -> str:
     """DuckDB's name for a query on one table; of others it is near."""
     query = node.unnest()
     source, where = query.args.get("from_"), query.args.get("where")
-    plain = isinstance(query, exp.Select) and source is not None and isinstance(source.this, exp.Table)
-    if not plain or any(
+    if not (isinstance(query, exp.Select) and source is not None and isinstance(source.this, exp.Table)) or any(
         value for name, value in query.args.items() if name not in ("expressions", "from_", "where", "kind")
     ):
         return query.sql("duckdb", comments=False)
