@@ -93,13 +93,14 @@ class Failed(Error):
 class Unfinished(Failed):
     """What was to be computed from releases failed. They are charged and public, so the reason may be told."""
 
-    def __init__(self, what: str) -> None:
-        Error.__init__(
-            self,
-            "unfinished",
-            f"the releases are charged, but what is computed from them failed: {what}",
-            "Correct that part; `rehearse` tries it for free.",
+    def __init__(self, what: str, charged: bool = True) -> None:
+        self.what = what
+        told = (
+            "the releases are charged, but what is computed from them"
+            if charged
+            else "nothing is charged, but the query"
         )
+        Error.__init__(self, "unfinished", f"{told} failed: {what}", "Correct that part; `rehearse` tries it for free.")
 
 
 class Interrupted(KeyboardInterrupt):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -36,6 +38,7 @@ CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "4GB",
     "threads": 1,  # else the order of groups, where none is asked for, would be up to the clock
     "lock_configuration": True,
+    "allowed_configs": ["max_execution_time"],
 }
 
 LISTED = 2**24  # characters of SQL whose keys are kept
@@ -54,15 +57,30 @@ class Scratch:
     """The scratch database of a session. Each answer keeps its tables there for as long as it lives."""
 
     def __init__(self, seconds: float = 60.0) -> None:
-        """`seconds` is what one query over releases may take."""
-        self.connection = duckdb.connect(
-            ":memory:", config={**CLOSED, "max_execution_time": max(1, int(1000 * seconds))}
-        )
+        """`seconds` is what one query over releases may take, where its statement has no end (`until`)."""
+        self._seconds, self._end = seconds, threading.local()
+        self.connection = duckdb.connect(":memory:", config={**CLOSED, "max_execution_time": milliseconds(seconds)})
         self._numbers = itertools.count()
         self._keys: dict[str, str] = {}  # the table of each list of public keys
         self._desks: dict[tuple[str, ...], tuple[duckdb.DuckDBPyConnection, Seen]] = {}
         self.lock = threading.RLock()  # an answer may be dropped by the garbage collector at any point
         self._parsed: dict[str, duckdb.Statement] = {}
+
+    @contextmanager
+    def until(self, end: float) -> Iterator[None]:
+        """What this thread asks meanwhile is ended when the monotonic clock reaches `end`."""
+        self._end.at = end
+        try:
+            yield
+        finally:
+            del self._end.at
+
+    def timed(self, cursor: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+        """Tell a cursor, which another thread may have used before, when its next queries are to end."""
+        end = getattr(self._end, "at", None)
+        seconds = self._seconds if end is None else end - time.monotonic()
+        cursor.execute(f"SET max_execution_time = {milliseconds(seconds)}")
+        return cursor
 
     def finish(self, plan: Plan, noisy: Any, loss: Loss) -> Answer:
         """The answer that the finishing query gives on what was released. It runs once the answer is computed or read.
@@ -107,7 +125,7 @@ class Scratch:
         @contextmanager
         def see() -> Iterator[duckdb.DuckDBPyConnection]:
             with self.lock:
-                yield cursor
+                yield self.timed(cursor)
 
         return see
 
@@ -125,7 +143,7 @@ class Scratch:
             cursor, seen = self._desks[columns]
             seen.rows = noisy
             try:
-                yield cursor
+                yield self.timed(cursor)
             finally:
                 seen.rows = None
 
@@ -150,9 +168,9 @@ class Scratch:
         """Run a program's own query on the answers of its releases and on public tables: post-processing."""
         number = next(self._numbers)
         with self.lock, self.connection.cursor() as cursor:
-            show(cursor, program.outer, answers, tables)
+            show(self.timed(cursor), program.outer, answers, tables)
             try:
-                cursor.execute(f"CREATE TABLE answer_{number} AS {program.outer}")
+                self.timed(cursor).execute(f"CREATE TABLE answer_{number} AS {program.outer}")
             except duckdb.Error as error:
                 raise Unfinished(str(error).partition("\n")[0]) from None
             names = tuple(row[0] for row in cursor.execute(f"DESCRIBE answer_{number}").fetchall())
@@ -200,8 +218,8 @@ class Scratch:
         """What a query over answers gives."""
         with self.lock:
             cursor = self.connection.cursor()
-            show(cursor, read.query, answers, tables)
-            return cursor.sql(read.query)
+            show(self.timed(cursor), read.query, answers, tables)
+            return self.timed(cursor).sql(read.query)
 
     def confirm(self, plan: Plan | Program, schemas: Mapping[str, str] = MappingProxyType({})) -> None:
         """Let the engine bind the finishing query, so that one which cannot run is refused before anything is charged."""
@@ -239,6 +257,11 @@ class Scratch:
                 f"CREATE TABLE answer_{number} AS SELECT * FROM (VALUES {cells}) AS t({columns})", everything
             )
         return Answer(names, loss, Tables(self, number))
+
+
+def milliseconds(seconds: float) -> int:
+    """As the engine takes them: not less, since a statement that is ended must have had its time; and 0 would be no end."""
+    return max(1, math.ceil(1000 * seconds) + 1)
 
 
 def unfilled(plan: Plan) -> str:

@@ -229,7 +229,8 @@ class Book:
                 later = [one for one in read(asked.mechanisms) if isinstance(one, Later)]
                 noises = Laplace | Gaussian | Threshold | Approximate
                 drawn = [one for one in read(entry.mechanisms or "[]") if isinstance(one, noises)]
-                if bool(later) != bool(drawn) or (later and not together(later).covers(drawn)):
+                # Nothing is said of what was drawn where the computing of an answer failed: then it counts as the most.
+                if drawn and not (later and together(later).covers(drawn)):
                     return "what was drawn costs more than was charged"
             case "failed":
                 asked = self.open.pop(entry.run, NOTHING)

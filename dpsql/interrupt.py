@@ -53,7 +53,7 @@ def interruptible(
             tick()
             if time.monotonic() >= end:
                 stop()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # the latter from the handler of another signal
         # Again and again: an engine forgets an interrupt that comes before its query has begun.
         # And through further interrupts: whoever comes after this must find the engine idle.
         while True:
@@ -63,7 +63,7 @@ def interruptible(
                     stop()
                     done.wait(0.02)
                 break
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, SystemExit):
                 pass
         raise
     finally:

@@ -10,8 +10,9 @@ Proof:   `reserve` reads the last running total, compares and appends within one
          hash of the new row are synced to the head file, which never goes back; each transaction begins by finding the
          head's row in the chain. So a file without the last charge that was answered is behind its head, or differs from it.
          Every failure (full disk, lock, damage, unknown version) raises before data is touched.
-         A statement that ends without an answer is noted, durably, before its error leaves. `reserve` refuses once as many as
-         the policy allows are noted since an owner last reset them: only those that were already running may follow
+         A statement that ends without an answer is noted, durably, before its error leaves; one whose process dies is
+         found by its row without an end. `reserve` refuses once there are as many of both as the policy allows since an
+         owner last reset them: only those that were already running may follow
 Checked: test_ledger, test_faults, test_history, test_upkeep
 """
 
@@ -23,14 +24,18 @@ import hashlib
 import json
 import logging
 import os
+import socket
 import sqlite3
 import threading
+import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -43,7 +48,13 @@ from dpsql.kernel.mechanisms import Sampled, cost, read, write
 from dpsql.policy.catalog import Budget, Policy, fold
 
 log = logging.getLogger("dpsql")
+MARGIN, RETRIED = (
+    10.0,
+    30.0,
+)  # seconds: beyond max_seconds until a statement has surely ended; for noting that it failed
+RUNNING: set[str] = set()  # what this process runs now
 APPLICATION, VERSION = 0x64707371, 3  # "dpsq"
+Paths = Mapping[str, tuple[str, str, str]]
 STATES = ("opened", "raised", "declared", "reserved", "settled", "failed", "reset", "verified", "recovered")
 
 SCHEMA = f"""
@@ -54,7 +65,7 @@ CREATE TABLE entry (
     state TEXT NOT NULL CHECK (state IN {STATES}),
     run TEXT NOT NULL,                 -- identifies one run; the rows about it share it
     query TEXT NOT NULL,               -- the id that the caller gave it, or nothing
-    at TEXT NOT NULL,                  -- for people; nothing is computed from it
+    at TEXT NOT NULL,                  -- for people; no charge is computed from it
     analyst TEXT NOT NULL,
     text TEXT NOT NULL,                -- the statement; or the terms, the verified keys, or what was recovered
     mechanisms TEXT NOT NULL,          -- what was sampled: enough to compute the charge again
@@ -68,7 +79,7 @@ CREATE TABLE entry (
 CREATE INDEX entry_by_analyst ON entry (analyst, number) WHERE state = 'reserved';
 CREATE UNIQUE INDEX entry_named ON entry (query, state) WHERE query <> '';
 CREATE INDEX entry_terms ON entry (number) WHERE state IN ('opened', 'raised', 'declared');
-CREATE INDEX entry_failures ON entry (number) WHERE state IN ('failed', 'reset');
+CREATE INDEX entry_recovered ON entry (number) WHERE state = 'recovered';
 CREATE INDEX entry_verified ON entry (number) WHERE state = 'verified';
 CREATE TRIGGER entry_replace BEFORE INSERT ON entry WHEN EXISTS (SELECT 1 FROM entry WHERE number = NEW.number)
     BEGIN SELECT RAISE(ABORT, 'append-only'); END;
@@ -146,9 +157,6 @@ class Chain:
             self._memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
             initialise(self._memory, opening)
         elif not path.exists():
-            if opening is None and not head.beside(path).exists():
-                hint = "Check the path. A ledger is made by the first query that is charged to it."
-                raise Refused("ledger_missing", f"there is no ledger {str(path)!r}", hint)
             if opening is None:
                 raise lost(path)
             self._opening = opening
@@ -279,9 +287,12 @@ class Charged:
 class Ledger:
     """One dataset's ledger in a SQLite file, or in memory for rehearsals and tests."""
 
-    def __init__(self, path: str | Path, dataset: str, policy: Policy, *, lazy: bool = False) -> None:
-        """`lazy`: a file that is not there is made by the first charge. Reading a budget needs no place to write."""
-        self._policy, self._terms = policy, terms(dataset, policy)
+    def __init__(
+        self, path: str | Path, dataset: str, policy: Policy, *, lazy: bool = False, paths: Paths = MappingProxyType({})
+    ) -> None:
+        """`lazy`: a file that is not there is made by the first charge. Reading a budget needs no place to write. `paths`: where
+        the tables of the policy are, if that is known."""
+        self._policy, self._terms, self._failures = policy, terms(dataset, policy, paths), Failures()
         self.currency: Currency = CURRENCIES[policy.budget.accounting]
         opening = opened(self._terms, policy.budget)
         self.chain = Chain(None if str(path) == ":memory:" else usable(path), opening)
@@ -319,7 +330,11 @@ class Ledger:
         own, known, budget = of_analyst(db, analyst), self._policy.analysts.get(analyst), self._policy.budget
         share = known.epsilon if known else None
         allocation = total if share is None else budget_of(share, budget.delta, budget.accounting)
-        return whole, Balance(Charge(self.currency, own.own, own.own_delta), allocation)
+        lost = db.execute(
+            "SELECT amount, delta FROM entry WHERE state = 'recovered'"
+        ).fetchall()  # by whom, nobody knows
+        amount, delta = own.own + sum(int(a) for a, _ in lost), own.own_delta + sum(int(d) for _, d in lost)
+        return whole, Balance(Charge(self.currency, amount, delta), allocation)
 
     def last_charge(self) -> Charge | None:
         """What the last query cost."""
@@ -335,7 +350,7 @@ class Ledger:
         with self.chain.appending(durable=True) as (db, last, append):
             declared = self._agree(db)
             most, budget = self._policy.max_epsilon(analyst), self._policy.budget
-            self._allow(db, analyst)
+            self._allow(db, last, analyst)
             if most is not None and charge.amount > most_of(most, budget.delta, budget.accounting):
                 raise Refused(
                     "epsilon_too_large", f"the query costs more than epsilon {float(most):g}", "Ask for less."
@@ -354,16 +369,18 @@ class Ledger:
             if declared is not None:
                 append(NOTHING._replace(state="declared", run=str(uuid.uuid4()), text=declared))
             number = last.number + 1 + (declared is not None)
-            run = f"{number}-{uuid.uuid4()}"  # the row's number finds it without an index
+            run = f"{number}-{uuid.uuid4()}-{process()}"  # the row's number finds it without an index
             wanted = NOTHING._replace(state="reserved", run=run, query=query or "", analyst=analyst, text=statement)
             append(wanted._replace(mechanisms=record, amount=charge.amount, delta=charge.delta))
+        RUNNING.add(run)
         return Charged(run, sell(part.release for part in plan.parts))
 
-    def _allow(self, db: sqlite3.Connection, analyst: str) -> None:
+    def _allow(self, db: sqlite3.Connection, last: Entry, analyst: str) -> None:
         """Refuse where as many statements as the policy allows have ended without an answer: each tells something that no
         noise covers."""
         most, alone = self._policy.defaults.max_failures, self._policy.analyst(analyst).max_failures
-        failures, own = failures_of(db), failures_of(db, analyst)
+        found = self._failures.read(db, last, float(self._policy.defaults.max_seconds))
+        failures, own = found.total(), found[analyst]
         if failures >= most or (alone is not None and own >= alone):
             raise Refused(
                 "too_many_failures",
@@ -381,9 +398,24 @@ class Ledger:
         # Not synced: no charge depends on it, and the next charge syncs it.
         self._end(run.run, "settled", durable=False, answer=answer, mechanisms=write(drawn) if drawn else "")
 
-    def fail(self, run: Charged) -> None:
-        """Note, durably, that a reserved run ends without an answer."""
-        self._end(run.run, "failed", durable=True)
+    def fail(self, charged: Charged) -> None:
+        """Note, durably, that a reserved run ends without an answer.
+
+        Through interrupts, and for a while where another process holds the ledger: if it cannot be noted, the row without an
+        end says as much, since nobody runs it any more.
+        """
+        run = charged.run
+        RUNNING.discard(run)
+        end = time.monotonic() + RETRIED
+        while True:
+            try:
+                return self._end(run, "failed", durable=True)
+            except Refused as error:
+                if error.code != "ledger_locked" or time.monotonic() > end:
+                    raise
+            except (KeyboardInterrupt, SystemExit):
+                if time.monotonic() > end:
+                    raise
 
     def _end(self, run: str, state: str, durable: bool, answer: str = "", mechanisms: str = "") -> None:
         with self.chain.appending(durable) as (db, _, append):
@@ -393,6 +425,7 @@ class Ledger:
                 raise ValueError("never reserved, or ended before")
             ended = NOTHING._replace(state=state, run=run, query=reserved.query, analyst=reserved.analyst)
             append(ended._replace(answer=answer, mechanisms=mechanisms))
+        RUNNING.discard(run)
 
     def verified(self, version: str | None) -> frozenset[tuple[str, frozenset[str]]]:
         """The tables and columns of which the owner has verified on this version of the data that no two rows agree."""
@@ -454,16 +487,66 @@ def of_analyst(db: sqlite3.Connection, analyst: str) -> Entry:
     return find(db, "WHERE state = 'reserved' AND analyst = ? ORDER BY number DESC LIMIT 1", analyst) or NOTHING
 
 
-def failures_of(db: sqlite3.Connection, analyst: str | None = None) -> int:
-    """How many statements, of one analyst or of all, have ended without an answer since the owner last reset them."""
-    found = 0
-    for state, who in db.execute(
-        "SELECT state, analyst FROM entry WHERE state IN ('failed', 'reset') ORDER BY number DESC"
-    ):
-        if state == "reset":
-            break
-        found += analyst in (None, who)
-    return found
+class Failures:
+    """Which statements of whom ended without an answer since the owner last reset them.
+
+    A statement that is killed leaves a row without an end. It counts as soon as nobody can be running it: if it is of this
+    process and not in RUNNING, if its process is gone, or if it is older than `max_seconds` and MARGIN. So whether it counts
+    depends on the clock only while a process of that number lives, or on another machine. A clock that is wrong can count a
+    statement that still runs, until it ends. It cannot keep one from being counted for longer than that time, since a row
+    from the future counts at once.
+
+    The rows are read once: the ledger only grows. Where the last row that was read is another now, all are read anew.
+    """
+
+    def __init__(self) -> None:
+        self._clear(0, "")
+
+    def _clear(self, number: int, seal: str) -> None:
+        self._read, self._failed, self._open = (number, seal), Counter[str](), dict[str, tuple[str, str]]()
+
+    def read(self, db: sqlite3.Connection, last: Entry, seconds: float) -> Counter[str]:
+        """How many, for each analyst."""
+        known = find(db, "WHERE number = ?", str(self._read[0]))
+        if known is None or known.hash != self._read[1]:
+            self._clear(0, "")
+        for state, run, at, who in db.execute(
+            "SELECT state, run, at, analyst FROM entry WHERE number > ? ORDER BY number", (self._read[0],)
+        ):
+            if state == "reset":
+                self._clear(0, "")
+            elif state == "reserved":
+                self._open[run] = who, at
+            elif state in ("settled", "failed"):
+                self._open.pop(run, None)
+                self._failed[who] += state == "failed"
+        self._read = last.number, last.hash
+        gone = (who for run, (who, at) in self._open.items() if not may_run(run, at, seconds))
+        return self._failed + Counter(gone)
+
+
+def may_run(run: str, at: str, seconds: float) -> bool:
+    """Whether somebody may still be running a statement that began at that time and has no end."""
+    before, _, host = run.partition("@")
+    age = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(at)).total_seconds()
+    if not -1 <= age <= seconds + MARGIN or (run.endswith(f"-{process()}") and run not in RUNNING):
+        return False
+    try:
+        if host == socket.gethostname():
+            os.kill(int(before.rpartition("-")[2]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is another user's
+        pass
+    return True
+
+
+def process() -> str:
+    return f"{os.getpid()}@{socket.gethostname()}"
+
+
+def failures_of(db: sqlite3.Connection, last: Entry, seconds: float) -> int:
+    return Failures().read(db, last, seconds).total()
 
 
 def insert(db: sqlite3.Connection, entry: Entry) -> None:
@@ -475,25 +558,32 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def terms(dataset: str, policy: Policy) -> str:
+def terms(dataset: str, policy: Policy, paths: Paths = MappingProxyType({})) -> str:
     """What a ledger is bound to, as canonical JSON: whose budget it is, and how large."""
     budget = policy.budget
     known = {"dataset": dataset, "accounting": budget.accounting, "neighbours": budget.neighbours}
     amounts = {"epsilon": str(budget.epsilon), "delta": str(budget.delta)}
-    return json.dumps({**known, **amounts, "persons": persons_of(policy)}, sort_keys=True)
+    return json.dumps({**known, **amounts, "persons": persons_of(policy, paths)}, sort_keys=True)
 
 
-def persons_of(policy: Policy) -> dict[str, Any]:
-    """For each table the column or the reference by which a row finds its person, as the policy writes it; None if public."""
-    found: dict[str, Any] = {}
+def persons_of(policy: Policy, paths: Paths) -> dict[str, Any]:
+    """For each table the column or the reference by which a row finds its person, as the policy writes it; None if public.
+
+    A table has one name here however the policy calls it: t, main.t and d.main.t are one. Tables of several databases that
+    are called the same are one too, and have what all of them have.
+    """
+    found: dict[str, list[Any]] = {}
     for name, table in policy.tables.items():
         person = table.get("person")
         if isinstance(person, Mapping):
             own = person.get("columns") or [person.get("column")]
             person = [*map(str, own), "references", str(person.get("references"))]
             person = [fold(word.replace(" ", "")) for word in person]
-        found[fold(name).removeprefix("main.")] = fold(person) if isinstance(person, str) else person
-    return found
+        called = ".".join((paths.get(name) or name.split("."))[-2:])
+        one = fold(person) if isinstance(person, str) else person
+        them = found.setdefault(fold(called).removeprefix("main."), [])
+        them += [one] if one not in them else []
+    return {name: them[0] if len(them) == 1 else sorted(them, key=str) for name, them in found.items()}
 
 
 def terms_of(db: sqlite3.Connection) -> str:
@@ -622,6 +712,9 @@ def corrupt(path: Path | None, what: str = "is damaged or is not a ledger", hint
 
 
 def lost(path: Path) -> Refused:
+    if not path.exists() and not head.beside(path).exists():
+        hint = "Check the path. A ledger is made by the first query that is charged to it."
+        return Refused("ledger_missing", f"there is no ledger {str(path)!r}", hint)
     if path.exists():
         hint = f"Restore it, or the owner takes the ledger into use without it: dpsql ledger recover {path} --lost 0.05"
         return corrupt(path, f"has lost its head file {head.beside(path).name!r}", hint)

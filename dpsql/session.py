@@ -133,7 +133,8 @@ def connect(
     if ledger is None:
         assert path is not None
         ledger = companion(path, ".ledger")
-    book = Ledger(ledger, dataset, declared, lazy=True)
+    paths = {name: schema.path for name, schema in schemas.items()}
+    book = Ledger(ledger, dataset, declared, lazy=True, paths=paths)
     catalog = catalog.knowing(book.verified(declared.version), "unique")
     return Session(backend, schemas, replace(catalog, place=str(path or "")), book, analyst or "")
 
@@ -284,28 +285,37 @@ class Session:
                 raise Refused(
                     "schema_changed", "a table of the policy has changed since the session began", "Connect again."
                 )
-            if self._backend.grown(snapshot):  # the plan may allow more rows than it was made for
+            read = (path for part in plan.parts for path in part.release.tables)
+            if self._backend.grown(snapshot, read):  # the plan may allow more rows than it was made for
                 self._plans.clear()
                 raise Refused("data_changed", "a public table has changed since the query was planned", "Ask again.")
             answer: Answer | Unfinished | None = None
             run: Charged | None = None
-            interrupted = False
+            interrupted: BaseException | None = None
+            scratch = self._finisher()
             try:
                 # What releases nothing about anyone has nothing to be charged for.
                 run = self._ledger.reserve(plan, asked, self._analyst, query_id) if plan.sampled else None
-                answer = self._answer(plan, snapshot, run, mark, now, time.monotonic() + seconds)
-            except KeyboardInterrupt:
-                interrupted = True
+                end = time.monotonic() + seconds
+                with scratch.until(end):
+                    answer = self._answer(plan, snapshot, scratch, run, mark, now, end)
+            except Exception:  # of `reserve`, which says no
+                raise
+            except BaseException as error:  # Ctrl-C, or what a handler of another signal raises
+                interrupted = error.with_traceback(None)
+                if isinstance(error, KeyboardInterrupt):
+                    interrupted = Interrupted() if plan.sampled else KeyboardInterrupt()
             # Whoever waits and then gives up has learnt as much as from a time-out. Where the ledger cannot be written the charge
-            # stands without an end, and what is said is the same.
-            if run is not None and (interrupted or answer is None):
-                with suppress(Refused):
+            # stands without an end, which counts too, and what is said is the same.
+            if run is not None and answer is None:
+                with suppress(Refused, KeyboardInterrupt, SystemExit):
                     self._ledger.fail(run)
             # Raised here, so that the exception has neither a cause nor a context.
-            if interrupted:
-                raise Interrupted if plan.sampled else KeyboardInterrupt
+            if interrupted is not None:
+                interrupted.__context__ = interrupted.__cause__ = None
+                raise interrupted
             if answer is None:
-                raise Failed
+                raise Failed if run is not None else Unfinished("it took too long, or too much memory", charged=False)
             if isinstance(answer, Unfinished):
                 raise answer
         answer.place(ends)
@@ -315,15 +325,14 @@ class Session:
         self,
         plan: Plan | Program,
         snapshot: Snapshot,
+        scratch: Scratch,
         run: Charged | None,
         mark: str,
         now: datetime.datetime,
         end: float,
     ) -> Answer | Unfinished | None:
         """Run a plan that has been charged; None if anything goes wrong, since that may depend on data."""
-        scratch = None
         try:
-            scratch = self._finisher()
             answers, kept, drawn = list[Answer](), list[Any](), list[Sampled]()
             tables = self._public(plan, snapshot)
             for part, ticket in zip_longest(plan.parts, run.tickets if run is not None else ()):
@@ -341,6 +350,12 @@ class Session:
             if run is not None:
                 self._ledger.settle(run, json.dumps([mark, kept, now.isoformat()]) if mark else "", tuple(drawn))
         except Unfinished as error:  # nothing but releases was read there
+            if run is None:
+                return Unfinished(error.what, charged=False)
+            if time.monotonic() >= end:  # how much of it was left for this depends on the data
+                return None
+            with suppress(Refused):
+                self._ledger.settle(run)
             return error
         except Exception as error:
             with self._lock:

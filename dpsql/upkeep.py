@@ -86,10 +86,11 @@ def raise_budget(path: str | Path, policy: Policy, owner: str) -> None:
         append(opened(wanted, policy.budget)._replace(state="raised", analyst=owner))
 
 
-def reset_failures(path: str | Path, owner: str) -> int:
-    """Let statements be asked again after too many have failed; returns how many had."""
-    with Chain(usable(path), None).appending(durable=True) as (db, _, append):
-        found = failures_of(db)
+def reset_failures(path: str | Path, owner: str, policy: Policy | None = None) -> int:
+    """Let statements be asked again after too many have failed; returns how many had, and how many have no end."""
+    allow(policy, owner, "resets failures")
+    with Chain(usable(path), None).appending(durable=True) as (db, last, append):
+        found = failures_of(db, last, 0.0)
         append(row("reset", owner))
     return found
 
@@ -131,13 +132,17 @@ def backup(path: str | Path, target: str | Path) -> str:
     return f"{last.number}:{last.hash}"
 
 
-def recover(path: str | Path, owner: str, lost: Fraction | None = None, noted: str | None = None) -> Entry:
+def recover(
+    path: str | Path, owner: str, lost: Fraction | None = None, noted: str | None = None, policy: Policy | None = None
+) -> Entry:
     """Take a ledger into use again whose head file is lost, or that was restored from a backup; returns the row that says so.
 
     `lost` is the part of the budget, from 0 to 1, that may have been charged after the last row. Where the head file is ahead
     of the ledger such charges are known to be missing, and where it is not there they may be: then all that is left is taken
-    as lost, unless the owner says better. `noted` is a head that `verify` printed, and which must lie in the past.
+    as lost, unless the owner says better: more than nothing in the first case. It is taken from what each analyst has left too,
+    since nobody knows who was charged. `noted` is a head that `verify` printed, and which must lie in the past.
     """
+    allow(policy, owner, "recovers a ledger")
     file = usable(path)
     with failing_closed(file), closing(open_file(file)) as db:
         db.execute("BEGIN IMMEDIATE")
@@ -149,6 +154,13 @@ def recover(path: str | Path, owner: str, lost: Fraction | None = None, noted: s
                 "nothing_to_recover",
                 f"the ledger {str(file)!r} is whole and agrees with its head",
                 "If it was restored from a backup together with its head, say what was lost since: --lost 0.05",
+            )
+        if lost == 0 and anchor is not None and (before is None or before.hash != anchor[1]):
+            raise Refused(
+                "ledger_rolled_back",
+                f"the ledger ends at row {last.number}, and its head file knows another row {anchor[0]}: rows are missing, with "
+                "the charges in them",
+                "Say which part of the budget they may have taken: --lost 0.05. Without it, all that is left is taken.",
             )
         part = Fraction(1) if lost is None else lost
         rests = ((last.total, last.spent), (last.total_delta, last.spent_delta))
@@ -163,7 +175,7 @@ def recover(path: str | Path, owner: str, lost: Fraction | None = None, noted: s
             delta=delta,
             spent=last.spent + amount,
             spent_delta=last.spent_delta + delta,
-            own=own.own,  # nobody knows whose charges they were
+            own=own.own,
             own_delta=own.own_delta,
             total=last.total,
             total_delta=last.total_delta,

@@ -23,6 +23,7 @@ import dpsql
 from dpsql.kernel.accountant import (
     UNIT,
     Charge,
+    Currency,
     budget_of,
     composed,
     convert,
@@ -495,3 +496,9 @@ def test_a_plan_costs_no_more_than_was_asked_for(db: dpsql.Session, epsilon: int
     plan = db._plan(f"SELECT {columns} FROM visits", epsilon / 10**15, None)
     asked = Fraction(str(epsilon / 10**15))
     assert asked * (1 - Fraction(1, 10**6)) <= Fraction(plan.charge.amount, UNIT) <= Fraction(units(asked), UNIT)
+
+
+@pytest.mark.parametrize("currency", ["epsilon", "rho", "mu^2"])
+def test_what_is_unspent_has_no_delta(currency: Currency) -> None:
+    loss = in_words(Charge(currency, 0, 0), Fraction(1, 10**6))
+    assert (loss.epsilon, loss.delta, loss.amount) == (0, 0, 0)

@@ -219,3 +219,40 @@ def test_decimals_of_38_places_are_compared_once_they_are_released() -> None:
     (note,) = (note for note in db.explain("SELECT count(*) FROM p WHERE f = 0.1").plan.notes if "FLOAT" in note)
     assert note.endswith("compare round(p.f, 6)")
     assert db.sql("SELECT count(*) FROM p WHERE round(p.f, 6) = 0.1").fetchone() == (1000,)
+
+
+@pytest.mark.parametrize(
+    ("query", "hint", "typed"),
+    [
+        ("SELECT any(age > 1) FROM customer", "count_if(age > 1)", "SELECT count_if(age > 1) FROM customer"),
+        (
+            "SELECT count(*) FROM orders WHERE age(placed) > INTERVAL '1 day'",
+            "Write age(now(), placed).",
+            "SELECT count(*) FROM orders WHERE age(now(), placed) > INTERVAL '1 day'",
+        ),
+        (
+            "SELECT count(*) FROM orders WHERE (country, status) IN (SELECT country, status FROM orders GROUP BY ALL)",
+            "SEMI JOIN (SELECT a, b FROM t GROUP BY a, b) AS g USING (a, b)",
+            "SELECT count(*) FROM orders SEMI JOIN (SELECT country, status FROM orders GROUP BY country, status) AS g "
+            "USING (country, status)",
+        ),
+    ],
+)
+def test_hints_that_work_when_typed(clean: dpsql.Session, query: str, hint: str, typed: str) -> None:
+    with pytest.raises(dpsql.Refused) as caught:
+        clean.explain(query)
+    assert hint in caught.value.hint
+    clean.explain(typed)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "o.country IN (SELECT country FROM rate WHERE n = 1)",
+        "EXISTS (SELECT 1 FROM rate WHERE rate.country = o.country)",
+    ],
+)
+def test_labels_keep_their_subqueries(clean: dpsql.Session, test: str) -> None:
+    query = f"SELECT count(*) FILTER (WHERE {test}) FROM orders AS o"
+    (wanted, *_), *_ = shop.database(shop.clean()).execute(query).description
+    assert clean.sql(query).columns == (wanted,)

@@ -33,7 +33,10 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *so
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SETUP = re.compile(r"(make|pip|git|cd) ")  # what changes the machine, or takes too long: its targets are checked
-BASE = {"budget": {"epsilon": 1.0, "delta": 1e-6}, "tables": {"customer": {"person": "id", "key": ["id"]}}}
+BASE = {
+    "budget": {"epsilon": 1.0, "delta": 1e-6},
+    "tables": {"customer": {"person": "id", "key": ["id"]}, "orders": {"person": "customer"}},
+}
 
 
 def load(path: Path) -> ModuleType:

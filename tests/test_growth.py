@@ -260,3 +260,28 @@ def test_a_public_table_that_grows() -> None:
     owner.execute("DROP TABLE kinds")
     with pytest.raises(dpsql.Refused, match="schema_changed"):
         db.explain("SELECT count(*) FROM people p JOIN kinds k ON k.parity = p.age")
+
+
+@pytest.mark.parametrize("file", [False, True])
+def test_a_public_table_that_is_rewritten(tmp_path: Path, file: bool) -> None:
+    """With as many rows as before: it is counted again, in the snapshot of the statement, before anything is charged."""
+    path = str(tmp_path / "growth.duckdb") if file else ":memory:"
+    owner = duckdb.connect(path)
+    owner.execute("CREATE TABLE people AS SELECT range AS id, range % 90 AS age FROM range(500)")
+    owner.execute("CREATE TABLE kinds AS SELECT range AS kind FROM range(3000)")
+    policy = POLICY | {"tables": {"people": {"person": "id"}, "kinds": {"public": True}}}
+    if file:
+        owner.close()
+    db = dpsql.connect(path if file else owner, policy=policy, ledger=":memory:")
+    joins = " ".join(f"JOIN kinds k{i} ON k{i}.kind = p.age" for i in range(2))
+    db.sql(f"SELECT count(*) FROM people p {joins}")
+    spent = db.budget.spent.amount
+    if file:
+        owner = duckdb.connect(path)
+    owner.execute("UPDATE kinds SET kind = 5")
+    if file:
+        owner.close()
+    for code in ("data_changed", "join_too_wide"):
+        with pytest.raises(dpsql.Refused, match=code):
+            db.sql(f"SELECT count(*) FROM people p {joins}")
+    assert db.budget.spent.amount == spent

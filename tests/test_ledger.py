@@ -287,7 +287,7 @@ def test_a_row_says_nothing_of_the_data(tmp_path: Path) -> None:
             }
         assert set(names) - {"run", "at", "hash"} == set(known.split(", "))
         for query, at in rows(path, "run, at"):
-            assert re.fullmatch(r"2-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", query)
+            assert re.fullmatch(r"2-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+@.*", query)
             assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", at)
     assert len(entries[0]) == 2
     assert entries[0] == entries[1]
@@ -860,7 +860,8 @@ def test_killed_processes_lose_no_charge(
     path: Path, plan: Plan, kills: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Six processes at a time, one of them killed at a random moment: each answer has its charge, each charge stays."""
-    chance, policy, go = random.Random(kills), read_policy(declare(1e9)), FORKS.Barrier(1)
+    chance, go = random.Random(kills), FORKS.Barrier(1)
+    policy = read_policy(declare(1e9, defaults={"max_failures": 10**6}))
     answered: set[str | None] = set()
     reserved: set[str] = set()
     Ledger(path, "shop", policy)
@@ -1065,11 +1066,11 @@ except dpsql.Refused as refused:
 def test_a_full_disk_is_refused(path: Path, plan: Plan) -> None:
     """A limit on the size of files stands for the disk's end: what could not be written was not accepted."""
     order = path.with_suffix(".order")
-    order.write_bytes(pickle.dumps(read_policy(declare(1e6))))
+    order.write_bytes(pickle.dumps(read_policy(declare(1e6, defaults={"max_failures": 10**6}))))
     run = [sys.executable, "-c", FULL, str(order), str(path)]
     ended = subprocess.run(run, capture_output=True, text=True, cwd=Path(__file__).parent)
     code, accepted = ended.stdout.split()
     assert (ended.stderr.count("\n"), code) == (1, "ledger_unavailable") and "a new ledger begins" in ended.stderr
     assert 1 < int(accepted) == len(rows(path))
     assert check_totals(path) == int(accepted) * TENTH
-    opened(path, 1e6).reserve(plan, COUNT, "")
+    opened(path, 1e6, defaults={"max_failures": 10**6}).reserve(plan, COUNT, "")

@@ -537,6 +537,12 @@ def test_a_good_policy_has_no_problems() -> None:
         ("tables/orders/person/references", "customer", "expected a column and what it references", ""),
         ("tables/Nation", {"public": True}, "is the same table", ""),
         ("views", {"v": 5}, "views: must map names", ""),
+        ("views", {"v": "SELEC 1"}, "views.v: ", ""),
+        ("views", {"v": "SELECT * FROM w", "w": "SELECT * FROM custmer"}, "views.w: reads 'custmer'", "mean customer?"),
+        ("tables/customer/key", [], "customer.key: expected a list of columns", ""),
+        ("tables", {}, "tables: there are none", "Say whose"),
+        ("tables", {"t": {"public": True}}, "tables: none of them is about persons", ""),
+        ("tables", {"t": {"person": "id"}, "u": {"person": ""}}, "tables.u.person: expected a column", "Write person"),
     ],
 )
 def test_a_problem_is_found_without_a_database(place: str, value: Any, message: str, hint: str) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
+import socket
+import subprocess
+import sys
 import time
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +21,7 @@ import dpsql
 from dpsql import head
 from dpsql.compiler.program import Plan
 from dpsql.history import recorded, verify
-from dpsql.ledger import Ledger
+from dpsql.ledger import Ledger, may_run, process
 from dpsql.policy.catalog import read_policy
 from dpsql.upkeep import backup, recover, reset_failures
 
@@ -74,6 +78,52 @@ def test_a_finishing_query_ends_too(path: Path) -> None:
     assert caught.value.code in ("unfinished", "failed")
 
 
+def test_the_time_is_that_of_the_whole_statement(path: Path) -> None:
+    """How much of it is left for the finishing query depends on the data, so that counts. What releases nothing costs nothing."""
+    db = slow(path)
+    many = "numbers a, numbers b WHERE a.n * b.n % 7 = 3"
+    start = time.monotonic()
+    with pytest.raises(dpsql.Failed, match=r"^failed"):
+        db.sql(f"SELECT count(*) FROM (SELECT count(*) AS n FROM visits) c, {many}", timeout=0.3)
+    spent = db.budget.spent.amount
+    with pytest.raises(dpsql.Failed, match="unfinished: nothing is charged, but the query failed"):
+        db.sql(f"SELECT count(*) FROM {many}", timeout=0.3)
+    assert time.monotonic() - start < 5 and db.budget.spent.amount == spent
+    assert [run.state for run in db.history] == ["failed"]
+    answer = db.sql("SELECT n FROM numbers", timeout=5)
+    assert len(answer) == 100_000
+
+
+def test_what_cannot_be_finished_is_no_failure(path: Path) -> None:
+    """Why it could not is told by released values alone."""
+    db = slow(path)
+    with pytest.raises(dpsql.Failed, match="unfinished: the releases are charged"):
+        db.sql("SELECT CAST('x' || count(*) AS INT) FROM (SELECT n FROM (SELECT count(*) AS n FROM visits))")
+    assert [run.state for run in db.history] == ["settled"]
+    verify(path)
+
+
+SLOW_PAIRS = [
+    "SELECT count(*) FROM t a JOIN t b ON a.id = b.id AND levenshtein(a.s, b.s) > 1",
+    "SELECT count(*) FROM t a JOIN t b ON a.id = b.id WHERE levenshtein(a.s, b.s) > 1 AND a.s <= b.s",
+    "SELECT count(*) FROM (SELECT levenshtein(a.s, b.s) AS d FROM t a JOIN t b USING (id)) WHERE d > 1",
+]
+
+
+@pytest.mark.parametrize("query", SLOW_PAIRS)
+def test_what_is_slow_for_pairs_of_rows_is_ended(path: Path, query: str) -> None:
+    """Within a join the engine looks at no interrupt: one person's 500 rows took 30 seconds where one was allowed."""
+    connection = duckdb.connect(config={"threads": 1})
+    connection.execute("CREATE TABLE t AS SELECT 1 AS id, repeat('ab', 125) AS s FROM range(500)")
+    policy = {"dataset": {"id": "t"}, "budget": {"epsilon": 9.0}, "tables": {"t": {"person": "id"}}}
+    policy["defaults"] = {"epsilon": 1.0, "max_rows_contributed": 1}
+    db = dpsql.connect(connection, policy=policy, ledger=path)
+    start = time.monotonic()
+    with pytest.raises(dpsql.Failed):
+        db.sql(query, timeout=0.5)
+    assert time.monotonic() - start < 5
+
+
 def test_too_many_failures(path: Path) -> None:
     """Counted for all analysts together, since they may collude, until the owner resets them."""
     analysts = {"ana": {"epsilon": 1e5}, "bob": {"epsilon": 1e5}, "olga": {"role": "owner"}}
@@ -100,6 +150,81 @@ def test_one_analyst_is_stopped_before_the_others(path: Path, plan: Plan) -> Non
     with pytest.raises(dpsql.Refused, match="too_many_failures"):
         ledger.reserve(plan, COUNT, "ana")
     ledger.reserve(plan, COUNT, "bob")
+
+
+def test_a_statement_whose_process_is_killed_counts(path: Path, plan: Plan) -> None:
+    """No process is there to record that it failed: the row without an end says so, as soon as nobody can be running it."""
+    code = (
+        "import sys, os, pickle, signal; from dpsql.ledger import Ledger\nfrom dpsql.policy.catalog import read_policy\n"
+        "from test_ledger import compiled\nplan, policy = compiled(), pickle.load(sys.stdin.buffer)\n"
+        f"Ledger({str(path)!r}, 'shop', read_policy(policy)).reserve(plan, 'killed', '')\nos.kill(os.getpid(), signal.SIGKILL)"
+    )
+    policy = declare(defaults={"max_failures": 2})
+    for _ in range(2):
+        here = Path(__file__).parent
+        subprocess.run([sys.executable, "-c", code], input=pickle.dumps(policy), check=False, cwd=here)
+    ledger = opened(path, defaults={"max_failures": 2})
+    with pytest.raises(dpsql.Refused, match="too_many_failures: 2 statements"):
+        ledger.reserve(plan, COUNT, "")
+    assert reset_failures(path, "") == 2
+    ledger.reserve(plan, COUNT, "")
+    verify(path)
+
+
+def test_a_statement_without_an_end_counts_once_it_is_old(
+    path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that is wrong makes it count sooner, or again when it ends; never not at all."""
+    ledger = opened(path, defaults={"max_failures": 1, "max_seconds": 5})
+    run = ledger.reserve(plan, COUNT, "").run
+    at = next(row[0] for row in rows(path, "at"))
+    assert [may_run(run, at, seconds) for seconds in (5.0, -100.0)] == [True, False]
+    assert not may_run(run, "2200-01-01T00:00:00+00:00", 5.0)  # the clock was set back
+    assert may_run(run.replace(process(), "1@elsewhere"), at, 5.0)  # of which only the clock can tell
+    assert not may_run(run.replace(process(), f"{2**22 + 1}@{socket.gethostname()}"), at, 5.0)
+    ledger.reserve(plan, COUNT, "")  # both are being run
+    monkeypatch.setattr("dpsql.ledger.MARGIN", -100.0)
+    with pytest.raises(dpsql.Refused, match="too_many_failures: 2 statements"):
+        ledger.reserve(plan, COUNT, "")
+    ledger.settle(run)
+    with pytest.raises(dpsql.Refused, match="too_many_failures: 1 statements"):
+        ledger.reserve(plan, COUNT, "")
+
+
+class Ended(BaseException):
+    """What the handler of a signal raises."""
+
+
+@pytest.mark.parametrize("raised", [SystemExit, Ended])
+def test_every_end_of_a_statement_counts(path: Path, monkeypatch: pytest.MonkeyPatch, raised: type) -> None:
+    db = slow(path)
+
+    def handle(*_: Any) -> None:
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError:
+            raise raised  # noqa: B904
+
+    monkeypatch.setattr(db, "_answer", handle)
+    with pytest.raises(raised) as caught:
+        db.sql(COUNT)
+    assert caught.value.__context__ is None and [run.state for run in db.history] == ["failed"]
+
+
+def test_a_failure_is_noted_through_locks_and_interrupts(
+    path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, end = opened(path), Ledger._end
+    errors = [dpsql.Refused("ledger_locked", ""), KeyboardInterrupt(), SystemExit()]
+
+    def stumbling(*arguments: Any, **more: Any) -> None:
+        if errors:
+            raise errors.pop(0)
+        end(*arguments, **more)
+
+    monkeypatch.setattr(Ledger, "_end", stumbling)
+    ledger.fail(ledger.reserve(plan, COUNT, ""))
+    assert not errors and [state for state, *_ in rows(path)] == ["reserved", "failed"]
 
 
 def run_hint(hint: str) -> str:
@@ -142,9 +267,14 @@ def test_persons_are_pinned(path: Path, plan: Plan) -> None:
         with_tables(visits={"public": True}),
         with_tables(visits={"person": "person"}, orders={"person": "o"}),
         with_tables(**{"main.visits": {"person": "other"}}),
+        with_tables(**{"d.main.visits": {"person": "other"}}),
+        with_tables(**{"d.main.visits": {"person": "person"}, "e.main.visits": {"person": "other"}}),
     ):
         with pytest.raises(dpsql.Refused, match="ledger_differs: the policy has other persons"):
             Ledger(path, "shop", read_policy(changed))
+    paths = {"s.visits": ("d", "main", "visits")}
+    with pytest.raises(dpsql.Refused, match="ledger_differs: the policy has other persons"):
+        Ledger(path, "shop", read_policy(with_tables(**{"s.visits": {"person": "other"}})), paths=paths)
     Ledger(path, "shop", read_policy(with_tables(towns={"person": "mayor"}))).reserve(
         plan, COUNT, ""
     )  # more is protected
@@ -188,6 +318,28 @@ def test_a_lost_head_is_recovered_by_the_owner(path: Path, plan: Plan) -> None:
     verify(path, noted)
     with pytest.raises(dpsql.Refused, match="nothing_to_recover"):
         recover(path, "olga")
+
+
+def test_what_a_head_knows_to_be_lost_is_not_nothing(path: Path, plan: Plan) -> None:
+    """Nor is it nothing of what an analyst has left: nobody knows who was charged."""
+    with pytest.raises(dpsql.Refused, match="ledger_missing"):
+        recover(path, "")
+    analysts = {"ana": {"epsilon": 0.2}, "bob": {"epsilon": 0.1}, "olga": {"role": "owner"}}
+    ledger = opened(path, analysts=analysts)
+    ledger.reserve(plan, COUNT, "ana")
+    old = path.read_bytes()
+    ledger.reserve(plan, COUNT, "bob")
+    path.write_bytes(old)
+    with pytest.raises(dpsql.Refused, match=r"ledger_rolled_back: .* another row 3: rows are missing"):
+        recover(path, "olga", Fraction(0))
+    policy = read_policy(declare(analysts=analysts))
+    for act in (lambda: recover(path, "bob", policy=policy), lambda: reset_failures(path, "bob", policy)):
+        with pytest.raises(dpsql.Refused, match="role_may_not"):
+            act()
+    recover(path, "olga", Fraction(1, 10), policy=policy)
+    with pytest.raises(dpsql.BudgetExhausted, match="of analyst 'bob'"):
+        opened(path, analysts=analysts).reserve(plan, COUNT, "bob")
+    verify(path)
 
 
 @pytest.mark.parametrize("with_head", [True, False])

@@ -63,8 +63,7 @@ CLOCKS = frozenset(  # columns that the engine takes for functions if there are 
 )
 SET = (f"system.main.current_setting('{name}')" for name in SETTINGS)
 HERE = f"SELECT system.main.current_database(), system.main.current_schema(), {', '.join(SET)}"
-# For each table. How many rows it has is looked at of public tables only.
-CREATED = f"{HERE}, database_name, schema_name, table_name, sql, estimated_size FROM system.main.duckdb_tables()"
+CREATED = f"{HERE}, database_name, schema_name, table_name, sql FROM system.main.duckdb_tables()"
 
 
 # The C library gives pieces as large as a stream's batches back to the system after each, and clears them again for the next:
@@ -92,7 +91,8 @@ class DuckDB:
         self._ours, self._schemas, self._check, self.loaded = ours, schemas, check, loaded
         self._synthetic = synthetic
         self._repeats: dict[tuple[tuple[str, str, str], frozenset[str]], int] = {}
-        self._sizes: dict[tuple[str, str, str], int | None] = {}  # of public tables, when they were counted
+        # What was counted, and what the file was then.
+        self._counts: dict[tuple[tuple[str, str, str], frozenset[str]], tuple[PublicRead, object]] = {}
 
     def close(self) -> None:
         """Let go of an instance of our own, and of the rows in it. An owner's connection stays open."""
@@ -115,24 +115,35 @@ class DuckDB:
     def repeats(self, table: Table, columns: frozenset[str], make: Callable[[], PublicRead]) -> int:
         """How many rows of a public table have the same values of these columns, none NULL, at the most.
 
-        It is counted once, when a query first asks, and anew when the table has become larger or smaller (`grown`).
+        It is counted when a query first asks, and anew before each statement that relies on it (`grown`).
         """
         if (known := self._repeats.get((table.path, columns))) is not None:
             return known
         read = issued(make(), PublicRead)
         with self.snapshot() as snapshot:
-            found = snapshot.most(read)
-            self._sizes[table.path] = snapshot.sizes.get(table.path)
-        self._repeats[table.path, columns] = found
+            self._repeats[table.path, columns] = found = self._counted(snapshot, columns, read)
         return found
 
-    def grown(self, snapshot: Snapshot) -> bool:
-        """Whether a public table that was counted has another number of rows now; then all counts are forgotten."""
-        if all(snapshot.sizes.get(path) == size for path, size in self._sizes.items()):
+    def _counted(self, snapshot: Snapshot, columns: frozenset[str], read: PublicRead) -> int:
+        self._counts[read.table, columns] = read, stamp(self._path)
+        return snapshot.most(read)
+
+    def grown(self, snapshot: Snapshot, tables: Iterable[tuple[str, str, str]]) -> bool:
+        """Whether more rows of one of these tables have the same values than were counted; then all counts are forgotten.
+
+        What nobody can have written since is not counted again: a copy of our own, and a file that is as it was.
+        """
+        if self.loaded or self._schemas is not None:
             return False
-        self._repeats.clear()
-        self._sizes.clear()
-        return True
+        wanted, now = set(tables), stamp(self._path)
+        for (path, columns), (read, before) in list(self._counts.items()):
+            if path not in wanted or (now is not None and now == before):
+                continue
+            if self._counted(snapshot, columns, read) > self._repeats.get((path, columns), 0):
+                self._repeats.clear()
+                self._counts.clear()
+                return True
+        return False
 
     @contextmanager
     def snapshot(self) -> Iterator[Snapshot]:
@@ -156,9 +167,8 @@ class DuckDB:
                 raise cannot_open(self._path, error) from None
             refuse_settings(here[2 : 2 + len(SETTINGS)])
             self._check()
-            created = {(database, schema, table): text for *_, database, schema, table, text, _ in found}
+            created = {(database, schema, table): text for *_, database, schema, table, text in found}
             snapshot = Snapshot(connection, here[:2], created, self._schemas, self._synthetic)
-            snapshot.sizes = {(database, schema, table): size for *_, database, schema, table, _, size in found}
             try:
                 yield snapshot
             finally:
@@ -178,7 +188,6 @@ class Snapshot:
     ) -> None:
         self._synthetic = synthetic
         self._connection, self._here, self._created, self._schemas = connection, here, created, schemas
-        self.sizes: Mapping[tuple[str, str, str], int] = {}
 
     def schemas(self, names: Iterable[str]) -> dict[str, Schema]:
         """The schemas of the tables with these names, which may be qualified. Views are not tables."""
@@ -312,6 +321,17 @@ class Snapshot:
         """End the query that runs now, from another thread."""
         with suppress(duckdb.Error):
             self._connection.interrupt()
+
+
+def stamp(path: Path | None) -> object:
+    """What changes when somebody writes to a file; None where there is none to look at. Only the time for counting shows it."""
+    if path is None:
+        return None
+    try:
+        found, log = path.stat(), path.with_name(f"{path.name}.wal")
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, log.exists()
 
 
 def read_only(path: str) -> duckdb.DuckDBPyConnection:

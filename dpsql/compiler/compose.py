@@ -240,6 +240,10 @@ class Composer:
                 shown = (exp.column(word, quoted=True) for word, _ in self.reads[self.text(listing)].columns)
                 at.set("this", exp.select(*shown).from_(table))
                 continue
+            if listed and test is not None and isinstance(test.this, exp.Tuple):
+                what = "(a, b) IN (SELECT ...) of what is released first is not supported"
+                hint = "Join with it: FROM t SEMI JOIN (SELECT a, b FROM t GROUP BY a, b) AS g USING (a, b)."
+                refuse("not_supported", what, hint, test)
             mark = exp.Placeholder(this=f"release {len(waits)}{' all' * listed}")
             value = self.query(node.copy(), names)
             if listed:

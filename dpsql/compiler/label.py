@@ -118,6 +118,12 @@ def label(node: exp.Expr, top: bool = False) -> str:
             return f"({label(node.this)} IS NULL)"
         case exp.In() if node.args.get("field"):
             return f"contains({label(node.args['field'])}, {label(node.this)})"
+        case exp.In() if (query := node.args.get("query")) is not None:
+            return f"({label(node.this)} = ANY({subquery(query)}))"
+        case exp.Exists():
+            return f"EXISTS({subquery(node.this)})"
+        case exp.Subquery() | exp.Select():
+            return f"({subquery(node)})"
         case exp.In():
             return f"({label(node.this)} IN ({', '.join(label(option) for option in node.expressions)}))"
         case exp.Between():
@@ -131,6 +137,19 @@ def label(node: exp.Expr, top: bool = False) -> str:
             return f"({label(node.this)} {OPERATORS[type(node)]} {label(node.expression)})"
         case _:
             return node.sql("duckdb")
+
+
+def subquery(node: exp.Expr) -> str:
+    """DuckDB's name for a query on one table; of others it is near."""
+    query = node.unnest()
+    source, where = query.args.get("from_"), query.args.get("where")
+    if not (isinstance(query, exp.Select) and source is not None and isinstance(source.this, exp.Table)) or any(
+        value for name, value in query.args.items() if name not in ("expressions", "from_", "where", "kind")
+    ):
+        return query.sql("duckdb", comments=False)
+    items = [label(item.unalias()) + (f" AS {quoted(item.alias)}" if item.alias else "") for item in query.expressions]
+    condition = f" WHERE {label(where.this)}" if where is not None else ""
+    return f"SELECT {', '.join(items)} FROM {source.this.sql('duckdb', comments=False)}{condition}"
 
 
 def over(node: exp.Window) -> str:

@@ -319,6 +319,9 @@ def called(node: exp.Anonymous, lower: Any) -> Expr:
     if row.name == "make_timestamp" and len(arguments) == 6:
         return moment([lower(argument) for argument in arguments], node)
     if len(arguments) not in row.arguments:
+        if row.name == "age" and len(arguments) == 1:
+            hint = f"Write age(now(), {arguments[0].sql('duckdb', comments=False)})."
+            refuse("arguments_invalid", "age(x) would ask the clock", hint, node)
         many = f"{row.arguments[0]} to {row.arguments[-1]}" if len(row.arguments) > 1 else f"{row.arguments[0]}"
         refuse("arguments_invalid", f"{describe(node)} takes {many} argument{'s' * (many != '1')}", "Count them.", node)
     if row.name in (*WITHIN, "epoch", "date_part") and (difference := passed(arguments[-1], lower)) is not None:

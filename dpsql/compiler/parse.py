@@ -530,6 +530,8 @@ def parse(text: str, now: datetime.datetime | None = None) -> Parsed:
         excluded = isinstance(node, exp.Var) and isinstance(node.parent, exp.WindowSpec)  # EXCLUDE CURRENT ROW
         if type(node) not in NODES and not excluded:
             hint = next((hint for cls, hint in HINTS.items() if isinstance(node, cls)), "Leave it out.")
+            if isinstance(node, exp.Any) and isinstance(node.this, exp.Paren | exp.Condition):
+                hint = hint.replace("x > 1", node.this.unnest().sql("duckdb", comments=False))
             raise Refused("not_supported", f"{describe(node)} is not supported", hint, position(node))
         if isinstance(node, exp.Group) and not any(node.args.values()):
             raise Refused("syntax", "GROUP BY names nothing", "Name a column there.", position(node.parent))

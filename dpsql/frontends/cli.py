@@ -417,6 +417,21 @@ def show(file: str, persons: int, as_json: bool) -> None:
     click.echo(f"spent{whose}: epsilon {spent.epsilon:.4g}, delta {spent.delta:.3g}")
 
 
+beside = click.option(
+    "--policy",
+    type=click.Path(),
+    help="The policy, which says who is an owner. [default: FILE with .policy.toml, if there]",
+)
+
+
+def declared_beside(file: str, policy: str | None) -> Policy | None:
+    """The policy that goes with a ledger, if there is one."""
+    from dpsql.policy.catalog import read_policy
+
+    found = Path(policy) if policy else Path(file).with_suffix(".policy.toml")
+    return read_policy(found) if policy or found.exists() else None
+
+
 @ledger_commands.command(name="raise")
 @click.argument("file", type=click.Path())
 @click.option("--policy", type=click.Path(), required=True, help="The policy, with the larger budget.")
@@ -438,8 +453,9 @@ def raise_(file: str, policy: str, analyst: str) -> None:
 
 @ledger_commands.command(name="reset-failures")
 @click.argument("file", type=click.Path())
-@click.option("--analyst", default="", help="Who does it, for the record.")
-def reset_failures(file: str, analyst: str) -> None:
+@beside
+@click.option("--analyst", default="", help="Who does it: an owner, if the policy names its analysts.")
+def reset_failures(file: str, policy: str | None, analyst: str) -> None:
     """Let statements be asked again after too many have failed or taken too long.
 
     Each failure tells an analyst something that no noise covers: whether the data made it fail. Look at the failed statements
@@ -451,7 +467,7 @@ def reset_failures(file: str, analyst: str) -> None:
     """
     from dpsql.upkeep import reset_failures as reset
 
-    click.echo(f"{file}: {reset(file, analyst)} failures are forgiven")
+    click.echo(f"{file}: {reset(file, analyst, declared_beside(file, policy))} failures are forgiven")
 
 
 @ledger_commands.command()
@@ -492,8 +508,9 @@ class Part(click.ParamType[Fraction]):
     "--lost", type=Part(), help="The part of the budget that may have been charged since. [default: all that is left]"
 )
 @click.option("--noted", metavar="HEAD", help="A head that an earlier `verify` printed: it must lie in the past.")
-@click.option("--analyst", default="", help="Who does it, for the record.")
-def recover(file: str, lost: Fraction | None, noted: str | None, analyst: str) -> None:
+@beside
+@click.option("--analyst", default="", help="Who does it: an owner, if the policy names its analysts.")
+def recover(file: str, lost: Fraction | None, noted: str | None, policy: str | None, analyst: str) -> None:
     """Take a ledger FILE into use again whose head file is lost, or that was restored from a backup.
 
     Every row is checked first. Charges that came after the last row are gone, so the part of the budget that they may have
@@ -507,7 +524,7 @@ def recover(file: str, lost: Fraction | None, noted: str | None, analyst: str) -
     """
     from dpsql.upkeep import recover as repair
 
-    row = repair(file, analyst, lost, noted)
+    row = repair(file, analyst, lost, noted, declared_beside(file, policy))
     click.echo(f"{row.number}:{row.hash}")
     click.echo(f"{file}: in use again; {row.amount / row.total:.2%} of the budget is charged as lost", err=True)
 

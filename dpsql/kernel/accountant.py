@@ -281,6 +281,8 @@ def loss_of(charge: Charge, noise: Fraction, persons: int = 1, more: Fraction = 
 
 def in_words(charge: Charge, delta: Fraction, persons: int = 1, more: Fraction = Fraction(0)) -> Loss:
     """A balance of a ledger as (epsilon, delta); `delta` is the budget's, of which the reserve is kept apart."""
+    if not charge.amount and not charge.delta:
+        return Loss(0.0, 0.0, charge.currency, 0.0)
     return loss_of(charge, delta * (1 - RESERVED_FOR_KEYS), persons, more)
 
 

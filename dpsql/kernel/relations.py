@@ -15,13 +15,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Literal, assert_never
 
 from sqlglot import exp
 
 from dpsql.errors import Refused
-from dpsql.kernel.algebra import Column, Expr, identifier, literal, name, total
+from dpsql.kernel.algebra import Call, Column, Expr, call, conjuncts, identifier, literal, name, total
 from dpsql.kernel.algebra import Literal as Constant
 from dpsql.kernel.functions import Facts, brief, cast, element, holds, level, mismatch, paren, since, some, to_type
 from dpsql.policy.catalog import (
@@ -492,6 +492,9 @@ def select(relation: Relation) -> exp.Query:
             ]
             alias_ = exp.TableAlias(this=identifier("v"), columns=[identifier(word) for word, _ in named])
             return exp.select("*", copy=False).from_(exp.Values(expressions=cells, alias=alias_), copy=False)
+        case Join(_, _, Call() as on, "inner") if split := apart(relation, on):
+            slow, rest = split
+            return above(replace(relation, on=rest), slow)
         case Join(left, right, on, kind, persons, person):
             parts = [total(on)] if on is not None else []
             if persons is not None:
@@ -509,6 +512,9 @@ def select(relation: Relation) -> exp.Query:
                 join_type=None if kind == "inner" else kind,
                 copy=False,
             )
+        case Filter(source, predicate) if split := apart(source, predicate):
+            slow, rest = split
+            return above(source if rest is None else Filter(source, rest), slow)
         case Filter(source, predicate):
             return (
                 exp.select("*", copy=False).from_(inside(source, "s"), copy=False).where(total(predicate), copy=False)
@@ -563,6 +569,71 @@ def select(relation: Relation) -> exp.Query:
             return capped
         case _:
             assert_never(relation)
+
+
+QUICK = {"=", "!=", "<", "<=", ">", ">=", "BETWEEN", "AND", "OR", "NOT", "IS NULL", "+", "-", "*"}
+EVERYTHING = 2**63 - 1  # rows: more than any engine has
+
+
+def apart(relation: Relation, predicate: Expr) -> tuple[list[Expr], Expr | None] | None:
+    """The conditions that compute something slow of both sides of a join in the relation, and the others; None without such."""
+    known = list(conjuncts(predicate))
+    slow = [one for one in known if meet(relation, names_in(one), is_slow(one))]
+    rest = [one for one in known if one not in slow]
+    return (slow, reduce(lambda x, y: call("AND", x, y), rest) if rest else None) if slow else None
+
+
+def above(relation: Relation, slow: list[Expr]) -> exp.Query:
+    """The rows for which slow conditions are true. The engine looks at them above the join, where it can be interrupted: within
+    a join it tries two thousand rows with all rows of a person in one step. A LIMIT that leaves out nothing keeps them there.
+    """
+    rows = select(relation).subquery(identifier("j"), copy=False)
+    everything = exp.select("*", copy=False).from_(rows, copy=False).limit(EVERYTHING, copy=False)
+    kept = exp.select("*", copy=False).from_(everything.subquery(identifier("s"), copy=False), copy=False)
+    return kept.where(*map(total, slow), copy=False)
+
+
+def meet(relation: Relation, words: frozenset[str], slow: bool) -> bool:
+    """Whether something slow that is computed of these columns is computed of both sides of a join."""
+    match relation:
+        case Project(source, _, named):
+            used = [expression for word, expression in named if word in words]
+            return meet(source, frozenset().union(*map(names_in, used)), slow or any(map(is_slow, used)))
+        case Join(left, right):
+            sides = [(side, words & columns(side).keys()) for side in (left, right)]
+            if all(found for _, found in sides):
+                return slow
+            return any(meet(side, found, slow) for side, found in sides if found)
+        case Filter(source) | Windowed(source) | Unnest(source) | Capped(source):
+            return meet(source, words & columns(source).keys(), slow)
+        case Group(source, keys):
+            used = [expression for word, expression in keys if word in words]
+            return meet(source, frozenset().union(*map(names_in, used)), slow or any(map(is_slow, used)))
+        case Stack(left, right):  # whose columns are called as those of the left
+            order = [word for word, _ in left.columns]
+            others = frozenset(right.columns[order.index(word)][0] for word in words if word in order)
+            return meet(left, words, slow) or meet(right, others, slow)
+        case _:
+            return False
+
+
+def names_in(expression: Expr) -> frozenset[str]:
+    if isinstance(expression, Column):
+        return frozenset((expression.name,))
+    arguments = expression.arguments if isinstance(expression, Call) else ()
+    return frozenset().union(*map(names_in, arguments))
+
+
+def is_slow(expression: Expr) -> bool:
+    """Whether it takes more than some nanoseconds: it calls more than comparisons and sums, or more than a few of these."""
+    calls, waiting = 0, [expression]
+    for one in waiting:
+        if isinstance(one, Call):
+            if one.function not in QUICK:
+                return True
+            calls += 1
+            waiting.extend(one.arguments)
+    return calls > 16
 
 
 def inside(relation: Relation, alias: str) -> exp.Subquery:

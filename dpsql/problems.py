@@ -10,6 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sqlglot import exp
+
+from dpsql.compiler.parse import parse
 from dpsql.errors import Refused
 from dpsql.policy.catalog import (
     BOOLEAN,
@@ -76,6 +79,7 @@ def found(top: Mapping[str, Any]) -> Iterator[Refused]:
     for name, given in parts(top, "analysts"):
         yield from section("analyst", given, ("analysts", name))
     yield from refused(lambda: read_policy(whole_of({"views": top.get("views", {})})))
+    yield from in_views(top)
     yield from refused(lambda: read_policy(whole_of({"analysts": top.get("analysts", {})})))
     if not isinstance(top.get("tables", {}), Mapping):
         yield wrong("tables", "expected a table of settings")
@@ -85,6 +89,28 @@ def found(top: Mapping[str, Any]) -> Iterator[Refused]:
             yield from in_table(name, table, tables)
         else:
             yield wrong(f"tables.{name}", "expected a table of settings")
+    if not any(isinstance(table, Mapping) and table.get("person") is not None for table in tables.values()):
+        what = "none of them is about persons" if tables else "there are none"
+        yield wrong("tables", what, 'Say whose the rows of a table are: [tables.orders] person = "customer".')
+
+
+def in_views(top: Mapping[str, Any]) -> Iterator[Refused]:
+    """Views that no query could read: they are no SELECT, or read something that the policy does not have."""
+    named = {word: text for word, text in parts(top, "views") if isinstance(text, str)}
+    known = {fold(word).split(".")[-1]: word for word in (*dict(parts(top, "tables")), *named)}
+    for view, text in named.items():
+        try:
+            tree = parse(text).tree
+        except Refused as error:
+            error.locate(text)
+            yield wrong(f"views.{view}", str(error).partition("\n")[0].partition(": ")[2], error.hint)
+            continue
+        own = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
+        for table in tree.find_all(exp.Table):
+            if isinstance(table.this, exp.Identifier) and (word := fold(table.name)) not in own | known.keys():
+                near = get_close_matches(word, known, 1)
+                hint = f"Did you mean {known[near[0]]}?" if near else f"Declare [tables.{table.name}]."
+                yield wrong(f"views.{view}", f"reads {table.name!r}, which is no table or view of this policy", hint)
 
 
 def parts(top: Mapping[str, Any], word: str) -> Iterator[tuple[str, Any]]:
@@ -137,14 +163,18 @@ def in_table(name: str, table: Mapping[str, Any], tables: Mapping[str, Any]) -> 
     elif public == (person is not None):
         hint = 'Write person = "COLUMN" for the column that identifies the person.'
         yield wrong(place, "must have either `person` or `public = true`", hint)
-    if not isinstance(key, list | tuple) or not all(isinstance(word, str) for word in key):
+    if (
+        not isinstance(key, list | tuple)
+        or not all(isinstance(word, str) for word in key)
+        or ("key" in table and not key)
+    ):
         yield wrong(f"{place}.key", "expected a list of columns", 'Write key = ["id"].')
     if table.get("max_rows_contributed") is not None:
         yield from refused(lambda: whole(f"{place}.max_rows_contributed", table["max_rows_contributed"]))
     if isinstance(person, Mapping):
         yield from unknown(f"{place}.person", person, KNOWN["person"])
         yield from refused(lambda: follow(name, person, tables))
-    elif person is not None and not isinstance(person, str):
+    elif person is not None and (not isinstance(person, str) or not person):
         yield wrong(f"{place}.person", "expected a column", 'Write person = "COLUMN".')
     columns = table.get("columns", {})
     if not isinstance(columns, Mapping):
