@@ -25,7 +25,7 @@ import dpsql
 from dpsql import dbapi
 from dpsql.frontends.demo import sample
 from dpsql.policy.catalog import KNOWN, read_policy
-from dpsql.policy.problems import problems
+from dpsql.problems import problems
 
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = {"shell.md"}  # its blocks run in test_shell

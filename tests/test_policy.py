@@ -16,7 +16,7 @@ import pytest
 
 import dpsql
 from dpsql.policy.catalog import Analyst, read_policy
-from dpsql.policy.problems import problems, warnings
+from dpsql.problems import problems, warnings
 
 TOML = """
 [dataset]

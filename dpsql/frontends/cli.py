@@ -553,7 +553,7 @@ def check(file: str) -> None:
       dpsql policy check shop.policy.toml
     """
     from dpsql.policy.catalog import read_policy
-    from dpsql.policy.problems import problems, warnings
+    from dpsql.problems import problems, warnings
 
     if wrong := problems(file):
         for problem in wrong:

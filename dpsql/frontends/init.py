@@ -19,7 +19,7 @@ from dpsql.compiler.program import Plan
 from dpsql.errors import Error, Refused
 from dpsql.explain import at_sizes, expected
 from dpsql.policy.catalog import Described, Policy, Reference, Type, fold, read_policy
-from dpsql.policy.problems import problems, warnings
+from dpsql.problems import problems, warnings
 from dpsql.session import Session, connect, opened
 from dpsql.suggest import Decided, owners, suggest
 from dpsql.verify import Finding, once, verify
