@@ -80,6 +80,17 @@ def bounds(plan: Plan, expression: Expr, released: Mapping[str, Array], confiden
             return low - rounding, high + rounding
 
 
+def middle(plan: Plan, expression: Expr, released: Mapping[str, Array]) -> Array:
+    """The value that an interval is around."""
+    match expression:
+        case Call("round", (inner, *_), _):
+            return middle(plan, inner, released)
+    form = shape(plan, expression, released)
+    assert form is not None
+    with np.errstate(all="ignore"):
+        return smooth(form, released).value
+
+
 def around(
     form: Ratio | Formula | Smooth, released: Mapping[str, Array], variance: Mapping[str, float], z: float
 ) -> Ends:

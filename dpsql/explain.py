@@ -17,7 +17,7 @@ import sqlglot
 from dpsql.accountant import UNIT, Loss, composed, loss_of, roughly, units
 from dpsql.answer import BARS
 from dpsql.consistent import DISAGREE, fitting
-from dpsql.estimate import interval
+from dpsql.estimate import interval, middle
 from dpsql.mechanisms import Approximate, Later, Threshold, more_for
 from dpsql.passes.split import describe
 from dpsql.plan import Plan, Program, PublicKeys, Summand, Unknown
@@ -62,7 +62,7 @@ class Explanation:
 
     @property
     def errors(self) -> dict[str, float | None]:
-        """The half width of the 95 % interval of each aggregate; None where it depends on the answer."""
+        """How far the 95 % interval of each aggregate reaches from the value; None where it depends on the answer."""
         if not isinstance(self.plan, Plan):
             return {}
         return {name: low if math.isclose(low, high) else None for name, (low, high) in expected(self.plan).items()}
@@ -166,13 +166,14 @@ def percent(part: float) -> str:
 
 
 def expected(plan: Plan) -> dict[str, tuple[float, float]]:
-    """The half width of the 95 % interval of each aggregate, in groups of typical sizes."""
+    """How far the 95 % interval of each aggregate reaches from the value, in groups of typical sizes."""
     columns = typical(plan)
     result: dict[str, tuple[float, float]] = {}
     for output in plan.outputs:
         found = interval(plan, output.expression, columns, 0.95) if columns else None
         if found is not None:
-            small, large = ((found[1] - found[0]) / 2).tolist()
+            value = middle(plan, output.expression, columns)
+            small, large = np.maximum(value - found[0], found[1] - value).tolist()
             result[output.name] = (small, large)
     return result
 
