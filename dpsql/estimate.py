@@ -71,8 +71,10 @@ def bounds(plan: Plan, expression: Expr, released: Mapping[str, Array], confiden
     match form:
         case Linear():
             half = z * math.sqrt(covariance(form, form, variance)) + rounding
-            middle = evaluate(form, released)
-            return middle - half, middle + half
+            value = evaluate(form, released)
+            if rounding:  # around what is shown, so that it lies in the middle
+                value = np.round(value, expression.facts.type.scale)
+            return value - half, value + half
         case Ratio() | Formula():
             return around(form, released, variance, z)
         case Smooth():

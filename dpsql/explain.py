@@ -41,6 +41,7 @@ class Explanation:
     budget_delta: Fraction
     price: float = 0.0  # the part of the budget that it takes
     share: float = 0.0  # the part of the budget that is left before it
+    tighter: str = ""  # "delta" where that runs out first
     cheaper: tuple[str, ...] = ()  # what would make it less noisy at the same price
 
     def group(self, persons: int) -> Loss:
@@ -74,9 +75,10 @@ class Explanation:
             return ["cost      nothing: no table about persons is read"]
         delta = f", delta {float(plan.delta):.3g}" if plan.delta else ""
         asked = f"epsilon {float(plan.epsilon):g}{delta} ({self.loss.currency} {self.loss.amount:.6g})"
+        first = f"; {self.tighter} runs out first" if self.tighter else ""
         return [
             f"cost      {percent(self.price)} of the budget: {asked}",
-            f"left      {percent(self.share)} of the budget, room for {roughly(self.repeats)} more like this",
+            f"left      {percent(self.share)} of the budget, room for {roughly(self.repeats)} more like this{first}",
         ]
 
     def groups(self) -> Iterator[str]:

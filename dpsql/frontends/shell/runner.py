@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import threading
@@ -20,12 +21,13 @@ from dpsql.errors import Error, Interrupted
 from dpsql.frontends.shell import caret, duckbox
 from dpsql.frontends.shell.modes import Table, write
 from dpsql.frontends.shell.settings import Settings
-from dpsql.frontends.shell.statements import says, split
+from dpsql.frontends.shell.statements import BARE, says, split
 from dpsql.plan import Plan
 from dpsql.session import Session
 
 USAGE, INTERRUPTED = 2, 130
 DEEP = 16  # files that read files
+STARTS = re.compile(r"\s*(?:SELECT|FROM|WITH|EXPLAIN|DESCRIBE|SHOW|SUMMARIZE|VALUES|PIVOT|\()", re.IGNORECASE)
 UNKNOWN_BARS = "note: these numbers have noise; what is computed from several releases has no error bars"
 
 
@@ -85,8 +87,9 @@ class Shell:
         for line in StringIO(text) if isinstance(text, str) else text:
             if self.done:
                 return self.code
-            if not says(pending) and line.lstrip().startswith("."):
-                self.command(line.strip())
+            bare = BARE.fullmatch(line)
+            if not says(pending) and (line.lstrip().startswith(".") or bare):
+                self.command(f".{bare['word'].lower()}" if bare else line.strip())
                 continue
             statements, pending = split(pending + line)
             for statement in statements:
@@ -219,6 +222,8 @@ class Shell:
     # --- what goes wrong ----------------------------------------------------------------------------------------------
 
     def failed(self, error: Error, sql: str) -> None:
+        if error.code in ("syntax", "select_only") and not error.hint.startswith("Did you mean"):
+            error.hint += " `.help` lists commands, `.exit` leaves." * (not STARTS.match(sql))
         code, word = caret.kind(error)
         text = caret.told(error, sql, self.width)
         if self.settings.highlight and self.err.isatty():
