@@ -8,12 +8,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dpsql import bars
 from dpsql.accountant import Loss
 from dpsql.bars import Shown, layout, with_ends
 from dpsql.catalog import Type
+from dpsql.errors import Refused
 from dpsql.plan import Plan, Program
 
 if TYPE_CHECKING:
@@ -133,14 +135,17 @@ class Answer:
 
     def df(self, *, errors: bool = False) -> Any:
         """A pandas DataFrame; with `errors` it has NAME_low and NAME_high behind each column with error bars."""
+        needs("pandas")
         return self._relation(errors).df()
 
     def pl(self, *, errors: bool = False) -> Any:
         """A polars DataFrame, as `df`."""
+        needs("polars")
         return self._relation(errors).pl()
 
     def arrow(self, *, errors: bool = False) -> Any:
         """A pyarrow Table, as `df`."""
+        needs("pyarrow")
         return self._relation(errors).to_arrow_table()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -265,8 +270,19 @@ class Answer:
             console.print(self.table())
         return {"text/html": self._repr_html_(), "text/plain": capture.get()}
 
+    def __str__(self) -> str:
+        return self._repr_mimebundle_()["text/plain"].rstrip()
+
     def __repr__(self) -> str:
         return f"<dpsql.Answer {len(self)} rows of {', '.join(self.columns)}; epsilon {self.loss.epsilon:.4g}>"
+
+
+def needs(module: str) -> None:
+    """Refuse, with what to install, where a package is missing that dpsql does not need itself."""
+    try:
+        import_module(module)
+    except ImportError:
+        raise Refused("extra_missing", f"this needs {module}", f"Type: pip install {module}") from None
 
 
 def written(cell: str, type_: str, json: bool) -> str:

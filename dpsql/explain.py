@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from dpsql.plan import Plan, Program, PublicKeys, Summand, Unknown
 
 TYPICAL_DELTA = Fraction(1, 10**6)  # for a budget that has none
 SIZES = (1_000, 100_000)  # rows of a group, where the error depends on them
-LINES = 16  # of an explanation, unless all are asked for
+LINES, COLUMNS = 16, 80  # of an explanation, unless all are asked for
 
 
 @dataclass(frozen=True, repr=False)
@@ -142,15 +143,29 @@ class Explanation:
             }
         )
 
+    def _rank(self, line: str) -> bool:
+        """Whether a line of a long explanation can wait. The lines of a release stay together."""
+        word = line.split(None, 1)[0]
+        if isinstance(self.plan, Program):
+            return word not in ("cost", "left", "cheaper", "note")
+        return word in ("noise", "error")
+
     def __str__(self) -> str:
-        lines = self.lines
-        if len(lines) <= LINES:
-            return "\n".join(lines)
-        return "\n".join(
-            [*lines[: LINES - 1], f"more      {len(lines) - LINES + 1} more lines: --more, or .more in Python"]
-        )
+        lines = [*folded(self.lines)]
+        if len(lines) > LINES:  # what is clipped and hidden, and what would be cheaper, before the noise of each column
+            lines = [*folded(sorted(self.lines, key=self._rank))]
+        if len(lines) > LINES:
+            rest = len(lines) - LINES + 1
+            lines[LINES - 1 :] = [f"more      {rest} more lines: --more, or .more in Python"]
+        return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def folded(lines: Iterable[str]) -> Iterator[str]:
+    """Lines that fit a terminal."""
+    for line in lines:
+        yield from wrap(line, COLUMNS, subsequent_indent=" " * 10, break_on_hyphens=False)
 
 
 def percent(part: float) -> str:

@@ -51,6 +51,17 @@ class Run:
     part: float  # of the budget at that time: of its amount or of its delta, whichever is more
 
 
+class Runs(list[Run]):
+    """Runs as a list that reads like a table."""
+
+    def __repr__(self) -> str:
+        lines = (
+            f"{run.at[:16].replace('T', ' ')}  {run.state:<8}  {percent(run.part):>16}  {' '.join(run.statement.split()):.34}"
+            for run in self
+        )
+        return "\n".join(lines) or "nothing was asked yet"
+
+
 @dataclass(frozen=True)
 class History:
     """A whole ledger."""

@@ -33,7 +33,7 @@ from dpsql.describe import Tables, tables_of, view_columns
 from dpsql.errors import Failed, Interrupted, Refused, Unfinished
 from dpsql.explain import Explanation, percent
 from dpsql.finish import Public, Scratch
-from dpsql.history import Run, runs_of, share, tighter
+from dpsql.history import Run, Runs, runs_of, share, tighter
 from dpsql.interrupt import interruptible
 from dpsql.ledger import Balance, Ledger
 from dpsql.mechanisms import Sampled
@@ -451,7 +451,7 @@ class Session:
         """What was asked, when and at what charge: an owner sees everybody's queries, an analyst their own."""
         self._may("see the ledger")
         everything = self._catalog.policy.analyst(self._analyst).role == "owner"
-        return [run for run in runs_of(self._ledger) if everything or run.analyst == self._analyst]
+        return Runs(run for run in runs_of(self._ledger) if everything or run.analyst == self._analyst)
 
     def rehearse(
         self,

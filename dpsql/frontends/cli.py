@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -313,14 +314,17 @@ def explain(
 
 @cli.command()
 @database
-def budget(db: str, policy: str | None, ledger: str | None, analyst: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="An object with spent, left, total and part.")
+def budget(db: str, policy: str | None, ledger: str | None, analyst: str | None, as_json: bool) -> None:
     """Show what has been spent and what is left.
 
     \b
-    Example:
+    Examples:
       dpsql budget shop.duckdb
+      dpsql budget shop.duckdb --json
     """
-    click.echo(str(session(db, policy, ledger, analyst).budget))
+    found = session(db, policy, ledger, analyst).budget
+    click.echo(json.dumps(asdict(found)) if as_json else str(found))
 
 
 @cli.group(name="ledger")
