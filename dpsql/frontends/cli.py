@@ -52,6 +52,7 @@ def in_words(error: Error) -> str:
     from dpsql.ledger import WITHOUT_DELTA  # loaded where there is an error of a ledger
 
     typed = NO_DELTA if error.hint == WITHOUT_DELTA else TYPED.get(error.code, "{hint}")
+    typed = "{hint}" if "`dpsql init " in error.hint else typed  # with the name of the file
     error.hint = typed.replace("{hint}", error.hint)
     return str(error)
 
@@ -125,7 +126,11 @@ def policy_of(db: str | Path, policy: str | None) -> str | Path:
 
     if not str(db) or not (Path(db).exists() or any(mark in str(db) for mark in "*?[")):
         raise missing(Path(db))
-    return policy if policy is not None else companion(Path(db), ".policy.toml")
+    found = companion(Path(db), ".policy.toml") if policy is None else Path(policy)
+    if policy is None and not found.exists():
+        what = f"cannot read the policy {str(found)!r}: No such file or directory"
+        raise Refused("policy_unreadable", what, f"Use --policy FILE, TOML or JSON, or make one: `dpsql init {db}`.")
+    return policy if policy is not None else found
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -675,9 +680,11 @@ def init(ctx: click.Context, /, db: Path, out: Path | None, force: bool, yes: bo
       dpsql init shop.duckdb --yes --public region --values orders.status=open,sent
     """
     from dpsql.frontends.init import Flags, asked, decided, interactive, likely_types, run
+    from dpsql.session import missing
     from dpsql.sources import files_of
 
-    policy_of(db, None)
+    if not db.exists():
+        raise missing(db)
     db = db.resolve() if db.is_dir() else db  # which has a name then
     out = out or db.with_suffix(".policy.toml")
     if out.exists() and not force:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
+from textwrap import fill
 from typing import TextIO
 
 import click
@@ -155,7 +156,8 @@ class Shell:
             self.data(f"{line}\n" for line in lines)
         if self.settings.notes:
             for line in self.remarks(answer):
-                self.say(line)
+                wide = self.err.isatty() and len(line) > self.width
+                self.say(fill(line, self.width, subsequent_indent="  ", break_on_hyphens=False) if wide else line)
 
     def remarks(self, answer: Answer) -> list[str]:
         """The notes under an answer."""
