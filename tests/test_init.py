@@ -133,7 +133,15 @@ def test_the_last_day_is_whole() -> None:
     assert ranged("2024-01-01,2024-12-31", Type("DATE"), "") == 'between = ["2024-01-01", "2024-12-31"]'
 
 
-def typed(here: Path, words: list[str], answers: list[str]) -> str:
+def test_public_with_a_persons_column_is_asked_about(here: Path) -> None:
+    policy = typed(
+        here, ["init", "shop.duckdb"], ["nobody", "rider", "public", "", "oops", *[""] * 7, "n"], 3
+    )  # some rides have no rider
+    assert 'person = { column = "rider", references = "riders.rider" }' in policy and "public = true" not in policy
+    assert "epsilon = 0.05 " in policy  # a twentieth
+
+
+def typed(here: Path, words: list[str], answers: list[str], code: int = 0) -> str:
     """Type the answers into a terminal; the policy that comes of it."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
@@ -147,7 +155,7 @@ def typed(here: Path, words: list[str], answers: list[str]) -> str:
             seen += os.read(leader, 4096)
         except OSError:  # the other side is gone
             break
-    assert process.wait(60) == 0, seen.decode()
+    assert process.wait(60) == code, seen.decode()
     assert "has no column 'nobody'" in seen.decode() and "is no range" in seen.decode(), seen.decode()
     return (here / "shop.policy.toml").read_text()
 

@@ -214,15 +214,21 @@ def asked(
     said = decided(flags, tables)
     persons, public, columns, out = {**said.persons}, {*said.public}, {**said.columns}, set[str]()
     guesses = owners(known)
-    click.echo(f"{len(tables)} tables: " + ", ".join(f"{t.name} ({len(t.columns)} columns)" for t in tables), err=True)
+    click.echo(
+        f"{len(tables)} table{'s' * (len(tables) != 1)}: "
+        + ", ".join(f"{t.name} ({len(t.columns)} columns)" for t in tables),
+        err=True,
+    )
     click.echo("Whose are the rows? A column that names the person (id), one that leads to another table\n"
                "(customer=customer.id), `public` if it tells nothing about people, or `skip`.", err=True)  # fmt: skip
     for name, table in known.items():
         if name in persons or name in public:
             continue
         say(f"{table.name}: {', '.join(f'{column} {type_}' for column, type_ in table.columns)}", "  ")
-        answer = ask(f"  {table.name}", shown(guesses.get(name)), lambda text, t=table: place_of(text, t, known))
-        if answer == "public" and (found := person_in(table, persons, known)) is not None:
+        found = person_in(table, persons, known)
+        offered = f"{found[0]}={found[1]}.{found[2]}" if found and name not in guesses else shown(guesses.get(name))
+        answer = ask(f"  {table.name}", offered, lambda text, t=table: place_of(text, t, known))
+        if answer == "public" and found is not None:
             column, other, its = found
             say(
                 f"{table.name}.{column} is named like the person of {other}. If it is the same person, these rows are theirs.",
