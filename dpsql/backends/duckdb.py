@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from dpsql import algebra
 from dpsql.catalog import HIDDEN, Described, Reference, Schema, Table, Type, fold, quoted
-from dpsql.errors import Error, Refused, Unfinished
+from dpsql.errors import Error, Refused, Unfinished, spelling
 from dpsql.functions import NAMES
 from dpsql.passes.free import GROWING
 from dpsql.passes.growth import RELEASED
@@ -412,7 +412,7 @@ def second_opinion(text: str, known: int | None = None) -> None:
     if tree.get("error") or len(tree["statements"]) != 1:
         what = tree.get("error_message", "DuckDB would not accept this query")
         place = str(tree.get("position", ""))
-        refusal = Refused("syntax", f"not valid SQL: {what}", "Check the spelling and the brackets.", known)
+        refusal = Refused("syntax", f"not valid SQL: {what}", spelling(text), known)
         if place.isdigit():  # in bytes
             refusal.position = len(text.encode()[: int(place)].decode(errors="ignore"))
         refusal.locate(text)

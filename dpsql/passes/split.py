@@ -427,6 +427,11 @@ def shown(estimate: Estimate, type_: Type, means: list[Ratio]) -> exp.Expr:
     return cast(rounded, DOUBLE, type_)
 
 
+def of_condition(value: Expr) -> bool:
+    """Whether it is a condition as a number, which nothing can clip."""
+    return isinstance(value, Call) and value.function == "CAST" and value.arguments[0].facts.type == BOOLEAN
+
+
 def notes(
     tracked: Tracked, keys: Keys, summands: list[Summand], chosen: set[tuple[Expr, Fraction, Fraction]]
 ) -> tuple[str, ...]:
@@ -442,7 +447,7 @@ def notes(
         + " (chosen privately: no range is declared)" * ((axis.value, axis.low, axis.high) in chosen)
         for s in summands
         for axis in s.axes
-        if axis.degree
+        if axis.degree and not of_condition(axis.value)
     )
     result = list(dict.fromkeys(clipped))
     result += (
