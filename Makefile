@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml)
 export CARGO_TERM_QUIET ?= true
+export PIP_QUIET ?= 1
 
 .PHONY: demo test lint long docs clients clean
 

@@ -8,11 +8,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dpsql import bars
 from dpsql.bars import Shown, layout, with_ends
 from dpsql.compiler.program import Plan, Program
+from dpsql.errors import Refused
 from dpsql.kernel.accountant import Loss
 from dpsql.policy.catalog import Type
 
@@ -133,14 +135,17 @@ class Answer:
 
     def df(self, *, errors: bool = False) -> Any:
         """A pandas DataFrame; with `errors` it has NAME_low and NAME_high behind each column with error bars."""
+        needs("pandas")
         return self._relation(errors).df()
 
     def pl(self, *, errors: bool = False) -> Any:
         """A polars DataFrame, as `df`."""
+        needs("polars")
         return self._relation(errors).pl()
 
     def arrow(self, *, errors: bool = False) -> Any:
         """A pyarrow Table, as `df`."""
+        needs("pyarrow")
         return self._relation(errors).to_arrow_table()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -189,8 +194,8 @@ class Answer:
 
     @property
     def errors(self) -> list[tuple[float | None, ...]]:
-        """Half the width of the 95 % interval, in the shape of the answer."""
-        return [tuple(None if cell is None else (cell[1] - cell[0]) / 2 for cell in row) for row in self.interval()]
+        """How far each value lies from the farther end of its 95 % interval, in the shape of the answer."""
+        return [tuple(map(reach, *both)) for both in zip(self._all(), self.interval(), strict=True)]
 
     def stored(self) -> str:
         """What was released, as text: kept by the ledger for queries that have an id."""
@@ -233,7 +238,7 @@ class Answer:
         if rows is not None and len(self) > rows:
             lines.append(f"{len(self) - sum(parts(rows)):,} of {len(self):,} rows are left out")
         if self.plan is not None:
-            bars = any(error is not None for row in self.errors for error in row)
+            bars = any(ends is not None for column in self._ends() for ends in column)
             delta = f", delta {self.loss.delta:.3g}" if self.loss.delta else ""
             lines += [BARS] * bars + [f"epsilon {self.loss.epsilon:.4g}{delta}"]
         return list(dict.fromkeys([*lines, *(f"note: {note}" for note in self.notes)]))
@@ -265,8 +270,19 @@ class Answer:
             console.print(self.table())
         return {"text/html": self._repr_html_(), "text/plain": capture.get()}
 
+    def __str__(self) -> str:
+        return self._repr_mimebundle_()["text/plain"].rstrip()
+
     def __repr__(self) -> str:
         return f"<dpsql.Answer {len(self)} rows of {', '.join(self.columns)}; epsilon {self.loss.epsilon:.4g}>"
+
+
+def needs(module: str) -> None:
+    """Refuse, with what to install, where a package is missing that dpsql does not need itself."""
+    try:
+        import_module(module)
+    except ImportError:
+        raise Refused("extra_missing", f"this needs {module}", f"Type: pip install {module}") from None
 
 
 def written(cell: str, type_: str, json: bool) -> str:
@@ -285,18 +301,33 @@ def parts(rows: int) -> tuple[int, int]:
     return max(rows, 0) - max(rows, 0) // 2, max(rows, 0) // 2
 
 
+def reach(value: Any, ends: Ends | None) -> float | None:
+    """How far a value lies from the farther end of its interval: where it is not in the middle, half the width is too little.
+
+    >>> reach(20, (0.0, 20.0)), reach(7, (5.0, 10.0)), reach(1, (-math.inf, 4.0)), reach("x", None), reach(None, (0.0, 1.0))
+    (20.0, 3.0, inf, None, None)
+    """
+    if value is None or ends is None:
+        return None
+    middle = float(value)
+    return max(middle - ends[0], ends[1] - middle) if math.isfinite(middle) else math.inf
+
+
 def cell(value: Any, error: float | None) -> str:
     """A number to the digits that its error bar supports, and the error bar.
 
     >>> cell(1234.5678, 12.3), cell(1000, 3.2), cell("x", None), cell(None, None)
     ('1,235 ± 12', '1,000.0 ± 3.2', 'x', 'NULL')
+    >>> cell(37.7613, math.inf), cell(0.012345, math.inf), cell(1234.5, math.inf), cell(math.nan, math.inf)
+    ('38 ± ∞', '0.012 ± ∞', '1,200 ± ∞', 'nan ± ∞')
     """
     if value is None:
         return "NULL"
     if error is None:
         return str(value)
     if not math.isfinite(error):
-        return f"{value:,.6g} ± ∞"
+        value = float(f"{value:.2g}")
+        return f"{value:,.{digits(value) if math.isfinite(value) else 0}f} ± ∞"
     return f"{value:,.{digits(error)}f} ± {error:,.{digits(error)}f}"
 
 
@@ -311,4 +342,4 @@ def scalar(value: Any) -> Any:
 
 def digits(error: float | None) -> int:
     """How many digits after the point an error bar of this size leaves meaningful."""
-    return max(0, min(12, 1 - math.floor(math.log10(error)))) if error else 0
+    return max(0, min(12, 1 - math.floor(math.log10(abs(error))))) if error else 0

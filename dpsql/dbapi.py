@@ -275,7 +275,7 @@ class Cursor:
 
     @property
     def errors(self) -> list[tuple[float | None, ...]]:
-        """Half the width of the 95 % interval of each cell of the last answer; None where there is no noise."""
+        """How far each value of the last answer lies from the farther end of its 95 % interval; None where there is no noise."""
         return self.answer.errors
 
     def interval(self, confidence: float = 0.95) -> list[tuple[tuple[float, float] | None, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
 
 class Error(Exception):
@@ -59,6 +60,36 @@ HINTS = {
     "window_misplaced": "Compute it in a subquery, or put the condition into QUALIFY.",
     "type_mismatch": "Count its arguments, and cast them: CAST(x AS DOUBLE).",
 }
+
+
+CLAUSES = (
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "HAVING",
+    "ORDER",
+    "LIMIT",
+    "JOIN",
+    "EXPLAIN",
+    "DESCRIBE",
+    "SHOW",
+    "WITH",
+)
+
+
+def spelling(text: str, otherwise: str = "Check the spelling and the brackets.") -> str:
+    """A hint for a word that looks like a keyword which the text has not.
+
+    >>> spelling("SELEC 1", "?"), spelling("SELECT count(*) FORM t", "?"), spelling("SELECT (1", "?")
+    ('Did you mean SELECT where SELEC stands?', 'Did you mean FROM where FORM stands?', '?')
+    """
+    words = re.findall(r"[^\W\d]\w*", re.sub(r"--[^\n]*|'[^']*'|\"[^\"]*\"", " ", text))
+    missing = [clause for clause in CLAUSES if clause not in map(str.upper, words)]
+    for word in words[:1000]:
+        if word.upper() not in CLAUSES and (near := get_close_matches(word.upper(), missing, 1, 0.75)):
+            return f"Did you mean {near[0]} where {word} stands?"
+    return otherwise
 
 
 def of_engine(said: str) -> Refused:

@@ -71,13 +71,26 @@ def bounds(plan: Plan, expression: Expr, released: Mapping[str, Array], confiden
     match form:
         case Linear():
             half = z * math.sqrt(covariance(form, form, variance)) + rounding
-            middle = evaluate(form, released)
-            return middle - half, middle + half
+            value = evaluate(form, released)
+            if rounding:  # around what is shown, so that it lies in the middle
+                value = np.round(value, expression.facts.type.scale)
+            return value - half, value + half
         case Ratio() | Formula():
             return around(form, released, variance, z)
         case Smooth():
             low, high = around(form, released, variance, z)
             return low - rounding, high + rounding
+
+
+def middle(plan: Plan, expression: Expr, released: Mapping[str, Array]) -> Array:
+    """The value that an interval is around."""
+    match expression:
+        case Call("round", (inner, *_), _):
+            return middle(plan, inner, released)
+    form = shape(plan, expression, released)
+    assert form is not None
+    with np.errstate(all="ignore"):
+        return smooth(form, released).value
 
 
 def around(

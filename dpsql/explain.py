@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from dpsql.answer import BARS
 from dpsql.compiler.program import Plan, Program
 from dpsql.compiler.whose import describe
 from dpsql.consistent import DISAGREE, fitting
-from dpsql.estimate import interval
+from dpsql.estimate import interval, middle
 from dpsql.kernel.accountant import UNIT, Loss, composed, loss_of, roughly, units
 from dpsql.kernel.blocks import Summand, Unknown
 from dpsql.kernel.keys import PublicKeys
@@ -26,7 +27,7 @@ from dpsql.kernel.mechanisms import Approximate, Later, Threshold, more_for
 
 TYPICAL_DELTA = Fraction(1, 10**6)  # for a budget that has none
 SIZES = (1_000, 100_000)  # rows of a group, where the error depends on them
-LINES = 16  # of an explanation, unless all are asked for
+LINES, COLUMNS = 16, 80  # of an explanation, unless all are asked for
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,6 +44,7 @@ class Explanation:
     budget_delta: Fraction
     price: float = 0.0  # the part of the budget that it takes
     share: float = 0.0  # the part of the budget that is left before it
+    tighter: str = ""  # "delta" where that runs out first
     cheaper: tuple[str, ...] = ()  # what would make it less noisy at the same price
 
     def group(self, persons: int) -> Loss:
@@ -64,7 +66,7 @@ class Explanation:
 
     @property
     def errors(self) -> dict[str, float | None]:
-        """The half width of the 95 % interval of each aggregate; None where it depends on the answer."""
+        """How far the 95 % interval of each aggregate reaches from the value; None where it depends on the answer."""
         if not isinstance(self.plan, Plan):
             return {}
         return {name: low if math.isclose(low, high) else None for name, (low, high) in expected(self.plan).items()}
@@ -76,9 +78,10 @@ class Explanation:
             return ["cost      nothing: no table about persons is read"]
         delta = f", delta {float(plan.delta):.3g}" if plan.delta else ""
         asked = f"epsilon {float(plan.epsilon):g}{delta} ({self.loss.currency} {self.loss.amount:.6g})"
+        first = f"; {self.tighter} runs out first" if self.tighter else ""
         return [
             f"cost      {percent(self.price)} of the budget: {asked}",
-            f"left      {percent(self.share)} of the budget, room for {roughly(self.repeats)} more like this",
+            f"left      {percent(self.share)} of the budget, room for {roughly(self.repeats)} more like this{first}",
         ]
 
     def groups(self) -> Iterator[str]:
@@ -142,15 +145,29 @@ class Explanation:
             }
         )
 
+    def _rank(self, line: str) -> bool:
+        """Whether a line of a long explanation can wait. The lines of a release stay together."""
+        word = line.split(None, 1)[0]
+        if isinstance(self.plan, Program):
+            return word not in ("cost", "left", "cheaper", "note")
+        return word in ("noise", "error")
+
     def __str__(self) -> str:
-        lines = self.lines
-        if len(lines) <= LINES:
-            return "\n".join(lines)
-        return "\n".join(
-            [*lines[: LINES - 1], f"more      {len(lines) - LINES + 1} more lines: --more, or .more in Python"]
-        )
+        lines = [*folded(self.lines)]
+        if len(lines) > LINES:  # what is clipped and hidden, and what would be cheaper, before the noise of each column
+            lines = [*folded(sorted(self.lines, key=self._rank))]
+        if len(lines) > LINES:
+            rest = len(lines) - LINES + 1
+            lines[LINES - 1 :] = [f"more      {rest} more lines: --more, or .more in Python"]
+        return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def folded(lines: Iterable[str]) -> Iterator[str]:
+    """Lines that fit a terminal."""
+    for line in lines:
+        yield from wrap(line, COLUMNS, subsequent_indent=" " * 10, break_on_hyphens=False)
 
 
 def percent(part: float) -> str:
@@ -168,13 +185,14 @@ def percent(part: float) -> str:
 
 
 def expected(plan: Plan) -> dict[str, tuple[float, float]]:
-    """The half width of the 95 % interval of each aggregate, in groups of typical sizes."""
+    """How far the 95 % interval of each aggregate reaches from the value, in groups of typical sizes."""
     columns = typical(plan)
     result: dict[str, tuple[float, float]] = {}
     for output in plan.outputs:
         found = interval(plan, output.expression, columns, 0.95) if columns else None
         if found is not None:
-            small, large = ((found[1] - found[0]) / 2).tolist()
+            value = middle(plan, output.expression, columns)
+            small, large = np.maximum(value - found[0], found[1] - value).tolist()
             result[output.name] = (small, large)
     return result
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsql.errors import Refused
+from dpsql.explain import percent
 from dpsql.kernel.accountant import CURRENCIES, UNIT, Charge, Currency, Loss, budget_of, in_words, units
 from dpsql.kernel.mechanisms import Approximate, Gaussian, Laplace, Later, Threshold, cost, more_for, read
 from dpsql.kernel.mechanisms.later import together
@@ -19,6 +20,21 @@ from dpsql.ledger import NOTHING, SELECT, Chain, Entry, Ledger, corrupt, failing
 
 CLOSE = Fraction(1, 10**8)  # charges in delta are computed in floats, whose last digits differ between machines
 BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def share(charge: Charge, total: Charge) -> float:
+    """Which part of the budget a charge is: of its amount or of its delta, whichever is more.
+
+    >>> share(Charge("epsilon", 1, 20), Charge("epsilon", 100, 1000))
+    0.02
+    """
+    parts = ((charge.amount, total.amount), (charge.delta, total.delta))
+    return max((min(cost / whole, 1.0) for cost, whole in parts if whole), default=0.0)
+
+
+def tighter(charge: Charge, total: Charge) -> str:
+    """What runs out first where it is not the amount: "delta"."""
+    return "delta" if charge.delta * total.amount > charge.amount * total.delta else ""
 
 
 @dataclass(frozen=True)
@@ -32,7 +48,18 @@ class Run:
     statement: str
     state: str  # reserved: charged, and no answer has left; settled: answered; failed: ended without an answer
     charge: Charge
-    part: float  # of the budget at that time, in the ledger's currency
+    part: float  # of the budget at that time: of its amount or of its delta, whichever is more
+
+
+class Runs(list[Run]):
+    """Runs as a list that reads like a table."""
+
+    def __repr__(self) -> str:
+        lines = (
+            f"{run.at[:16].replace('T', ' ')}  {run.state:<8}  {percent(run.part):>16}  {' '.join(run.statement.split()):.34}"
+            for run in self
+        )
+        return "\n".join(lines) or "nothing was asked yet"
 
 
 @dataclass(frozen=True)
@@ -59,7 +86,7 @@ class History:
                 entry.text,
                 ended.get(entry.run, "reserved"),
                 Charge(self._currency, entry.amount, entry.delta),
-                entry.amount / entry.total,
+                share(Charge(self._currency, entry.amount, entry.delta), self._total(entry)),
             )
             for entry in self.entries
             if entry.state == "reserved"
@@ -78,10 +105,20 @@ class History:
     def acts(self) -> list[tuple[str, str, str, str]]:
         """What the owner did besides: when, who, what, and the part of the budget that was taken as lost."""
         return [
-            (e.at, e.analyst, e.state, f"{e.amount / e.total:.2%} taken as lost" if e.state == "recovered" else "")
+            (
+                e.at,
+                e.analyst,
+                e.state,
+                f"{percent(share(Charge(self._currency, e.amount, e.delta), self._total(e)))} taken as lost"
+                if e.state == "recovered"
+                else "",
+            )
             for e in self.entries
             if e.state in ("raised", "reset", "verified", "recovered")
         ]
+
+    def _total(self, entry: Entry) -> Charge:
+        return Charge(self._currency, entry.total, entry.total_delta)
 
     @property
     def _currency(self) -> Currency:
@@ -113,7 +150,7 @@ class History:
         parts = [0.0] * width
         for time, entry in zip(times, self.entries, strict=True):
             column = int((width - 1) * (time - first) / (last - first)) if last > first else width - 1
-            parts[column] = entry.spent / entry.total
+            parts[column] = share(Charge(self._currency, entry.spent, entry.spent_delta), self._total(entry))
         for column in range(1, width):
             parts[column] = parts[column] or parts[column - 1]
         lines, top = [], max(parts) or 1.0

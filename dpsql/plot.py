@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +27,7 @@ def plot(answer: Answer, path: str | None = None, y: str | None = None) -> Any:
     try:
         import altair
     except ImportError:
-        raise Refused("extra_missing", "plots need Altair", "Type: pip install 'dpsql[notebook]'") from None
+        raise Refused("extra_missing", "plots need Altair", "Type: pip install '.[notebook]'") from None
     if path is not None and Path(path).suffix.lower() not in ENDINGS:
         hint = f"End its name with one of: {', '.join(ENDINGS)}."
         raise Refused("plot_not_supported", f"{path!r} is no file of a kind that charts are saved as", hint)
@@ -61,7 +65,19 @@ def plot(answer: Answer, path: str | None = None, y: str | None = None) -> Any:
     chart = altair.vconcat(*parts).properties(title=title)
     if path is not None:
         save(chart, path)
+    # A notebook keeps a picture beside it: what shows that needs no network. The chart's class is not ours to extend.
+    object.__setattr__(chart, "_repr_mimebundle_", partial(bundle, chart, chart._repr_mimebundle_))
     return chart
+
+
+def bundle(chart: Any, usual: Callable[..., Any], *include: Any, **exclude: Any) -> Any:
+    """What a notebook shows of a chart, with a picture of it."""
+    found = usual(*include, **exclude)
+    data, *more = found if isinstance(found, tuple) else (found,)
+    with suppress(Exception):  # without vl-convert there is none
+        chart.save(svg := StringIO(), format="svg")
+        data = {**(data or {}), "image/svg+xml": svg.getvalue()}
+    return (data, *more) if more else data
 
 
 def one(altair: Any, rows: list[dict[str, Any]], answer: Answer, keys: list[int], title: str) -> Any:
@@ -105,7 +121,7 @@ def save(chart: Any, path: str) -> None:
     try:
         chart.save(path)
     except ImportError:
-        raise Refused("extra_missing", "PNG and SVG need vl-convert", "Type: pip install 'dpsql[notebook]'") from None
+        raise Refused("extra_missing", "PNG and SVG need vl-convert", "Type: pip install '.[notebook]'") from None
     except OSError as error:
         raise Refused(
             "plot_not_supported", f"{path!r} cannot be written: {error.strerror}", "Check the path."

@@ -35,7 +35,7 @@ from dpsql.describe import Tables, tables_of, view_columns
 from dpsql.errors import Failed, Interrupted, Refused, Unfinished
 from dpsql.explain import Explanation, percent
 from dpsql.finish import Public, Scratch
-from dpsql.history import Run, runs_of
+from dpsql.history import Run, Runs, runs_of, share, tighter
 from dpsql.kernel.accountant import Charge, Loss, in_words, roughly
 from dpsql.kernel.exact import read_public
 from dpsql.kernel.mechanisms import Sampled
@@ -69,10 +69,12 @@ class Budget:
     analyst: Budget | None = None
     room: int | None = None  # for queries like the last one; None before the first
     part: float = 0.0  # of the budget that is spent
+    tighter: str = ""  # "delta" where that runs out first
 
     def __str__(self) -> str:
         more = f"; room for {roughly(self.room)} more like the last query" if self.room is not None else ""
-        lines = [f"{percent(1 - self.part)} of the budget is left{more}"]
+        first = f"; {self.tighter} runs out first" if self.tighter else ""
+        lines = [f"{percent(1 - self.part)} of the budget is left{more}{first}"]
         lines += [
             f"{name:<6} epsilon {loss.epsilon:.4g}, delta {loss.delta:.3g} ({loss.currency} {loss.amount:.6g})"
             for name, loss in (("spent", self.spent), ("left", self.left), ("total", self.total))
@@ -470,7 +472,7 @@ class Session:
         """What was asked, when and at what charge: an owner sees everybody's queries, an analyst their own."""
         self._may("see the ledger")
         everything = self._catalog.policy.analyst(self._analyst).role == "owner"
-        return [run for run in runs_of(self._ledger) if everything or run.analyst == self._analyst]
+        return Runs(run for run in runs_of(self._ledger) if everything or run.analyst == self._analyst)
 
     def rehearse(
         self,
@@ -652,6 +654,7 @@ class Session:
             budget.delta,
             part(tightest, plan.charge),
             1 - part(tightest, tightest.spent),
+            tighter(plan.charge, tightest.total),
             tuple(advice(text, plan, other)),
         )
 
@@ -666,7 +669,8 @@ class Session:
         delta, last = self._catalog.policy.budget.delta, self._ledger.last_charge()
         spent, left, total = (in_words(charge, delta) for charge in (balance.spent, balance.left, balance.total))
         room = balance.room(last) if last else None
-        return Budget(spent, left, total, analyst, room, part(balance, balance.spent))
+        known = balance.spent, balance.total
+        return Budget(spent, left, total, analyst, room, share(*known), tighter(*known))
 
     def _plan(
         self,
@@ -734,8 +738,7 @@ def barred(plan: Plan | Program, ends: Sequence[Ends], query: str) -> None:
 
 def part(balance: Balance, charge: Charge) -> float:
     """Which part of the budget a charge is: of its amount or of its delta, whichever is more."""
-    parts = ((charge.amount, balance.total.amount), (charge.delta, balance.total.delta))
-    return max((min(cost / whole, 1.0) for cost, whole in parts if whole), default=0.0)
+    return share(charge, balance.total)
 
 
 def here() -> datetime.datetime:

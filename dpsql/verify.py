@@ -24,6 +24,12 @@ class Finding:
     unique: tuple[str, tuple[str, ...]] | None = None  # a table and columns: what holds then, and is recorded
 
 
+def line(finding: Finding) -> str:
+    """One finding in words."""
+    verdict = "holds" if finding.holds else "fails"
+    return f"{verdict:<6} {finding.place}: {finding.claim}" + (f": {finding.more}" if finding.more else "")
+
+
 def verify(catalog: Catalog, ask: Ask) -> Iterator[Finding]:
     """Each declaration of the policy, and whether it holds."""
     for table in catalog.tables.values():
@@ -79,13 +85,13 @@ def beyond(table: Table, catalog: Catalog, outside: str, ask: Ask) -> str:
     """The shares of rows, and of persons, for which a condition holds; nothing if there is none."""
     if table.person is None:
         rows, found = ask(f"SELECT count(*), count_if({outside}) FROM {path(table)} AS t")
-        return f"{part(found, rows)} of the rows do not" if found else ""
+        return f"{part(found, rows)} of the rows are outside" if found else ""
     person = quoted(PERSON)
     rows, found, persons, of = ask(
         f"SELECT count(*), count_if(stray), count(DISTINCT {person}), count(DISTINCT {person}) FILTER (stray) "
         f"FROM (SELECT {outside} AS stray, {owner(table, catalog)})"
     )
-    return f"{part(found, rows)} of the rows, of {part(of, persons)} of the persons, do not" if found else ""
+    return f"{part(found, rows)} of the rows, of {part(of, persons)} of the persons, are outside" if found else ""
 
 
 def many(table: Table, catalog: Catalog, limit: int, ask: Ask) -> str:
@@ -95,7 +101,11 @@ def many(table: Table, catalog: Catalog, limit: int, ask: Ask) -> str:
         f"SELECT count(*), count_if(n > {limit}), sum(n), sum(greatest(n - {limit}, 0)) FROM (SELECT count(*) AS n "
         f"FROM (SELECT {owner(table, catalog)}) WHERE {person} IS NOT NULL GROUP BY {person})"
     )
-    return f"{part(over, persons)} of the persons do, and {part(more, rows)} of the rows are beyond it" if over else ""
+    return (
+        f"{part(over, persons)} of the persons have more, and {part(more, rows)} of the rows are beyond it"
+        if over
+        else ""
+    )
 
 
 def part(some: int, all_: int) -> str:

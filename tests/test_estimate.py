@@ -100,3 +100,23 @@ def test_too_few_for_a_sample(people: duckdb.DuckDBPyConnection) -> None:
     db = dpsql.connect(people, policy=POLICY, ledger=":memory:")
     query = "SELECT var_samp(x), stddev(x), covar_samp(y, x), var_pop(x) < 0.2 FROM people WHERE id = 3"
     assert db.sql(query, epsilon=1e8).fetchall() == [(None, None, None, True)]
+
+
+def test_what_is_printed_covers() -> None:
+    """Value ± error contains the interval. Of 4,000 averages of 300 persons at least 93 % cover: were it 95 % of them, fewer
+    would in less than 1 of 10^7 runs."""
+    groups = 4_000
+    people = duckdb.connect()
+    people.execute(f"CREATE TABLE people AS SELECT range AS id, range % {groups} AS k, range % 7 * 0.5 AS x FROM range({300 * groups})")  # fmt: skip
+    columns = {"k": {"in": list(range(groups))}, "x": {"between": [0, 20]}}
+    policy = {**POLICY, "tables": {"people": {"person": "id", "columns": columns}}}
+    db = dpsql.connect(people, policy=policy, ledger=":memory:")
+    for epsilon in (0.1, 1.0):
+        query = "SELECT k, avg(x) AS x FROM people GROUP BY k"
+        answer = db.sql(query, epsilon=epsilon)
+        truth = dict(people.execute(query).fetchall())
+        covered = 0
+        for (k, x), (_, error), (_, ends) in zip(answer, answer.errors, answer.interval(), strict=True):
+            assert x - error <= ends[0] + 1e-9 and ends[1] <= x + error + 1e-9
+            covered += k is None or x - error <= truth[k] <= x + error
+        assert covered >= 0.93 * groups

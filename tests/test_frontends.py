@@ -241,6 +241,13 @@ def test_explain_and_budget_are_free(shop: Path) -> None:
         re.MULTILINE | re.DOTALL,
     )
     assert (shop / "shop.ledger").exists()
+    told = read_json(good(shop, "budget", "shop.duckdb", "--json"))
+    assert told["total"]["epsilon"] == 3 and 0 < told["part"] < 1
+
+
+def test_a_policy_that_is_missing_names_the_file(shop: Path) -> None:
+    (shop / "shop.policy.toml").unlink()
+    assert "`dpsql init shop.duckdb`" in bad(shop, 3, "sql", "shop.duckdb", QUERY)
 
 
 def test_a_rehearsal_is_free(shop: Path) -> None:

@@ -11,13 +11,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from click.testing import CliRunner
 from test_ledger import COUNT, compiled, copied, declare, opened, tampered
 
 import dpsql
 from dpsql import head
+from dpsql.explain import percent
 from dpsql.frontends.cli import cli
+from dpsql.frontends.shell.toolbar import left
 from dpsql.history import recorded, verify
 from dpsql.kernel.mechanisms import Gaussian, Ladder, Laplace, Later, Sampled, Threshold, read, write
 from dpsql.ledger import Entry, Ledger
@@ -229,6 +232,27 @@ def test_show(path: Path, run: Callable[..., Any]) -> None:
     assert group["spent"]["epsilon"] > 3 * told["spent"]["epsilon"] and group["spent"]["delta"] > told["spent"]["delta"]
     shown = run("ledger", "show", str(path)).stdout
     assert shown.count(COUNT) == 7 and "█" in shown and "spent: epsilon" in shown and "olga" in shown
+
+
+def test_one_part_everywhere_and_80_columns(tmp_path: Path) -> None:
+    """Where delta runs out first, its part is the part."""
+    people = duckdb.connect()
+    people.execute("CREATE TABLE people AS SELECT range AS id, range % 3 AS k FROM range(3000)")
+    policy = {
+        "dataset": {"id": "p"},
+        "budget": {"epsilon": 1000, "delta": 1e-6},
+        "tables": {"people": {"person": "id"}},
+    }
+    db = dpsql.connect(people, policy=policy, ledger=tmp_path / "p.ledger")
+    query = "SELECT k, count(*) FROM people GROUP BY k"
+    explained = db.explain(query, epsilon=0.1, delta=1e-7)
+    assert "delta runs out first" in str(explained)
+    db.sql(query, epsilon=0.1, delta=1e-7)
+    (run,) = db.history
+    assert 0.02 < run.part == explained.price == db.budget.part and left(db.budget) == 1 - run.part
+    assert "delta runs out first" in str(db.budget)
+    shown = CliRunner().invoke(cli, ["ledger", "show", str(tmp_path / "p.ledger")], env={"COLUMNS": "80"}).stdout
+    assert percent(run.part) in shown and "SELECT k, count(*)" in shown and max(map(len, shown.splitlines())) <= 80
 
 
 def test_commands(path: Path, tmp_path: Path, run: Callable[..., Any]) -> None:

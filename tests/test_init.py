@@ -13,7 +13,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.policy.catalog import read_policy
+from dpsql.frontends.init import likely_types, ranged
+from dpsql.policy.catalog import Type, read_policy
 
 DPSQL = Path(sys.executable).parent / "dpsql"
 
@@ -62,7 +63,9 @@ def test_a_directory_is_a_database(here: Path) -> None:
     """CSV columns have the types that are named; a rider without rides, and rides without a rider, are found."""
     done = run(here, "init", "data", *FLAGS[2:], "--person", "rides.rider=riders.rider", "--person", "riders.rider",
                "--type", "riders.rider=BIGINT", "--type", "riders.born=INTEGER", "--between", "riders.born=1900,2024")  # fmt: skip
-    assert done.returncode == 3 and "no   tables.rides.person: rider finds a row of riders in every row" in done.stdout
+    assert (
+        done.returncode == 3 and "fails  tables.rides.person: rider finds a row of riders in every row" in done.stdout
+    )
     assert "each person has one row of riders" in done.stderr and "one row of rides" not in done.stderr
     with dpsql.connect(here / "data", policy=here / "data.policy.toml", ledger=":memory:") as db:
         ((n,),) = db.sql(
@@ -93,7 +96,52 @@ def test_questions_in_a_terminal(here: Path) -> None:
     )
 
 
-def typed(here: Path, words: list[str], answers: list[str]) -> str:
+def test_a_table_with_persons_is_not_public_silently(here: Path) -> None:
+    words = ("init", "shop.duckdb", "--yes", "--person", "riders.rider", "--public", "rides")
+    done = run(here, *words)
+    assert done.returncode == 3 and "--person rides.rider=riders.rider" in done.stderr, done.stderr
+    assert "--public-anyway rides" in done.stderr and not (here / "shop.policy.toml").exists()
+    assert run(here, *words[:-2], "--public-anyway", "rides").returncode == 0
+
+
+def test_one_table_needs_no_name_and_hints_name_columns(here: Path) -> None:
+    assert run(here, "init", "data/rides.parquet", "--person", "rider", "--epsilon", "4").returncode == 0
+    (here / "people.csv").write_text("member_id,age\n1,7\n")
+    done = run(here, "init", "people.csv", "--between", "people.age=0,9", "--type", "people.age=INTEGER")
+    assert done.returncode == 3 or "member_id" in (here / "people.policy.toml").read_text()
+    (here / "things.csv").write_text("size,thing_id\n1,7\n")
+    assert "--person things.thing_id" in run(here, "init", "things.csv").stderr
+
+
+def test_the_ledger_beside_it_is_looked_at(here: Path) -> None:
+    words = ("init", "data/rides.parquet", "--person", "rider", "--force")
+    assert "warning: the ledger" not in run(here, *words, "--epsilon", "4").stderr
+    assert run(here, "sql", "data/rides.parquet", "SELECT count(*) FROM rides").returncode == 0
+    assert "another epsilon" in run(here, *words, "--epsilon", "3").stderr
+
+
+def test_types_of_csv_columns_are_proposed(here: Path) -> None:
+    (here / "t.csv").write_text("id,x,day,name\n1,2.5,2024-01-01,a\n")
+    found = likely_types([here / "t.csv", here / "data" / "rides.parquet"])
+    assert {column: type_ for (_, column), type_ in found.items()} == {
+        "id": "BIGINT", "x": "DOUBLE", "day": "DATE", "name": "VARCHAR"
+    }  # fmt: skip
+
+
+def test_the_last_day_is_whole() -> None:
+    assert ranged("2024-01-01,2024-12-31", Type("TIMESTAMP"), "") == 'between = ["2024-01-01", "2024-12-31 23:59:59.999999"]'  # fmt: skip
+    assert ranged("2024-01-01,2024-12-31", Type("DATE"), "") == 'between = ["2024-01-01", "2024-12-31"]'
+
+
+def test_public_with_a_persons_column_is_asked_about(here: Path) -> None:
+    policy = typed(
+        here, ["init", "shop.duckdb"], ["nobody", "rider", "public", "", "oops", *[""] * 7, "n"], 3
+    )  # some rides have no rider
+    assert 'person = { column = "rider", references = "riders.rider" }' in policy and "public = true" not in policy
+    assert "epsilon = 0.05 " in policy  # a twentieth
+
+
+def typed(here: Path, words: list[str], answers: list[str], code: int = 0) -> str:
     """Type the answers into a terminal; the policy that comes of it."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
@@ -107,7 +155,7 @@ def typed(here: Path, words: list[str], answers: list[str]) -> str:
             seen += os.read(leader, 4096)
         except OSError:  # the other side is gone
             break
-    assert process.wait(60) == 0, seen.decode()
+    assert process.wait(60) == code, seen.decode()
     assert "has no column 'nobody'" in seen.decode() and "is no range" in seen.decode(), seen.decode()
     return (here / "shop.policy.toml").read_text()
 

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import shop
+
+import dpsql
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
@@ -67,6 +70,16 @@ def test_a_refusal_is_text_and_costs_nothing(cells: dict[str, list[Any]]) -> Non
     assert "% of the budget is left" in left.data["text/plain"]
     (frame,) = output(cells, "import dpsql")
     assert "low" in frame.data["text/plain"]
+
+
+def test_explain_as_a_word_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    shell.user_ns["db"] = dpsql.connect(shop.database(shop.clean()), policy=shop.policy(), ledger=":memory:")
+    shell.run_cell("%load_ext dpsql")
+    shell.run_cell_magic("dpsql", "--using db --explain", "SELECT count(*) FROM orders")
+    assert capsys.readouterr().out.startswith("cost  ")
 
 
 def test_without_a_connection(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,5 +72,12 @@ def test_refused(db: dpsql.Session, query: str, path: str | None, y: str | None,
 
 def test_without_the_extra(db: dpsql.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "altair", None)
-    with pytest.raises(dpsql.Refused, match=r"extra_missing.*\n.*pip install 'dpsql\[notebook\]'"):
+    with pytest.raises(dpsql.Refused, match=r"extra_missing.*\n.*pip install '.\[notebook\]'"):
         db.sql("SELECT count(*) FROM orders").plot()
+
+
+def test_a_notebook_keeps_a_picture(db: dpsql.Session) -> None:
+    pytest.importorskip("vl_convert")
+    shown = db.sql("SELECT status, count(*) AS n FROM orders GROUP BY status", epsilon=1.0).plot()._repr_mimebundle_()
+    shown = shown[0] if isinstance(shown, tuple) else shown
+    assert shown["image/svg+xml"].startswith("<svg")

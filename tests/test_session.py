@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from html import escape
 from pathlib import Path
@@ -529,3 +530,42 @@ def test_long_answers_are_cut_in_the_middle(capsys: pytest.CaptureFixture[str]) 
         assert html.count("± is the noise at 95 %; clipping is not in it") == 1
         assert all(html.count(f"note: {escape(note)}") == 1 for note in answer.notes)
         assert "± is the noise at 95 %; clipping is not in it" in str(db.explain("SELECT count(*) FROM t", epsilon=1))
+
+
+def test_what_reads_like_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    db = dpsql.connect(shop.database(shop.clean()), policy=shop.policy(), ledger=":memory:")
+    assert repr(db.history) == "nothing was asked yet"
+    answer = db.sql("SELECT count(*) AS n FROM orders", epsilon=0.1)
+    assert "settled" in repr(db.history) and len(repr(db.history).splitlines()) == 1
+    assert "±" in str(answer) and "epsilon 0.1" in str(answer)
+    for form, module in (("df", "pandas"), ("pl", "polars"), ("arrow", "pyarrow")):
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(dpsql.Refused, match="extra_missing"):
+            getattr(answer, form)()
+
+
+@pytest.mark.parametrize(
+    ("query", "hint"),
+    [
+        ("SELECT median(amount) FROM orders", "SELECT count_if(amount <= 20) / count(*) FROM orders"),
+        (
+            "SELECT mode(status) FROM orders",
+            "SELECT status, count(*) AS n FROM orders GROUP BY status ORDER BY n DESC LIMIT 1",
+        ),
+        ("SELECT approx_count_distinct(status) FROM orders", "count(DISTINCT status)"),
+        ("SELECT max(amount) FROM orders", "count_if(amount > 20)"),
+        ("SELECT avg(status) FROM orders", "avg(TRY_CAST(x AS DOUBLE))"),
+    ],
+)
+def test_hints_work_when_typed(db: dpsql.Session, query: str, hint: str) -> None:
+    with pytest.raises(dpsql.Refused) as refused:
+        db.explain(query)
+    assert hint in refused.value.hint
+    asked = (
+        hint.replace("x AS", "status AS")
+        if hint.startswith("SELECT")
+        else f"SELECT {hint} FROM orders".replace("(x", "(status")
+    )
+    if "TRY_CAST" not in asked:
+        assert db.explain(asked).loss.amount
+    assert not any("CAST" in note for note in db.explain("SELECT avg((amount > 20)::INT) FROM orders").plan.notes)

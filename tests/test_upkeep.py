@@ -384,7 +384,7 @@ def test_the_command_line(path: Path, plan: Plan) -> None:
     good(path.parent, "ledger", "recover", "shop.ledger", "--lost", "0.05", "--analyst", "olga")
     good(path.parent, "ledger", "verify", "shop.ledger")
     shown = good(path.parent, "ledger", "show", "shop.ledger")
-    assert "recovered by olga, 5.00% taken as lost" in shown
+    assert "recovered by olga, 5 % taken as lost" in shown
     # What was lost is no query that others are like.
     assert last is not None and Ledger(path, "shop", read_policy(declare())).last_charge() == last
 

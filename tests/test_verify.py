@@ -116,8 +116,8 @@ def test_the_command(tmp_path: Path) -> None:
     done = run(tmp_path, "policy", "verify", "shop.duckdb")
     assert done.returncode == 3  # a key that does not hold
     assert "for the owner of the data: these answers are exact and not private" in done.stderr
-    assert "no   tables.visits.key: person, n is unique and never NULL" in done.stdout.splitlines()
-    assert done.stdout.count("yes  ") == len(CLAIMS) - 1
+    assert "fails  tables.visits.key: person, n is unique and never NULL" in done.stdout.splitlines()
+    assert done.stdout.count("holds  ") == len(CLAIMS) - 1
     assert "recorded in shop.ledger for version '2024-06': 1 key" in done.stderr
     ledger = Ledger(tmp_path / "shop.ledger", "shop", read_policy(tmp_path / "shop.policy.toml"))
     assert ledger.verified("2024-06") == {("people", frozenset({"id"}))}
@@ -135,11 +135,11 @@ def test_how_much_lies_beyond(tmp_path: Path) -> None:
         POLICY.replace("[tables.people.columns]", limits) + "max_rows_contributed = 4\n"
     )
     lines = good(tmp_path, "policy", "verify", "shop.duckdb").splitlines()
-    assert [line for line in lines if line.startswith("no")] == [
-        "no   tables.people.columns.age.between: age lies in its range, or is NULL: "
-        "20 % of the rows, of 20 % of the persons, do not",
-        "no   tables.visits.max_rows_contributed: nobody has more than 4 rows of visits: "
-        "10 % of the persons do, and 18.8 % of the rows are beyond it",
+    assert [line for line in lines if line.startswith("fails")] == [
+        "fails  tables.people.columns.age.between: age lies in its range, or is NULL: "
+        "20 % of the rows, of 20 % of the persons, are outside",
+        "fails  tables.visits.max_rows_contributed: nobody has more than 4 rows of visits: "
+        "10 % of the persons have more, and 18.8 % of the rows are beyond it",
     ]
 
 
@@ -148,9 +148,9 @@ def test_nothing_is_recorded_without_a_version(tmp_path: Path) -> None:
     policy = '[budget]\nepsilon = 1.0\n[tables.people]\nperson = "id"\n[tables.people.columns]\nage = { between = [0, 120] }\n'
     (tmp_path / "people.policy.toml").write_text(policy)
     assert good(tmp_path, "policy", "verify", "people.parquet").splitlines() == [
-        "yes  tables.people.person: id is never NULL",
-        "no   tables.people.columns.age.between: age lies in its range, or is NULL: "
-        "50 % of the rows, of 100 % of the persons, do not",
+        "holds  tables.people.person: id is never NULL",
+        "fails  tables.people.columns.age.between: age lies in its range, or is NULL: "
+        "50 % of the rows, of 100 % of the persons, are outside",
     ]
     assert not (tmp_path / "people.ledger").exists()
     (tmp_path / "people.policy.toml").write_text('[dataset]\nversion = "1"\n' + policy)

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 
 from dpsql.compiler.free import GROWING
-from dpsql.errors import Error, Refused, Unfinished
+from dpsql.errors import Error, Refused, Unfinished, spelling
 from dpsql.kernel.charged import Ticket
 from dpsql.kernel.exact import ExactQuery, PublicRead, ReleasedTable, issued
 from dpsql.kernel.fan_out import RELEASED
@@ -412,7 +412,7 @@ def second_opinion(text: str, known: int | None = None) -> None:
     if tree.get("error") or len(tree["statements"]) != 1:
         what = tree.get("error_message", "DuckDB would not accept this query")
         place = str(tree.get("position", ""))
-        refusal = Refused("syntax", f"not valid SQL: {what}", "Check the spelling and the brackets.", known)
+        refusal = Refused("syntax", f"not valid SQL: {what}", spelling(text), known)
         if place.isdigit():  # in bytes
             refusal.position = len(text.encode()[: int(place)].decode(errors="ignore"))
         refusal.locate(text)

@@ -21,7 +21,7 @@ from dpsql.kernel.blocks import Summand
 from dpsql.kernel.functions import Facts, cast, to_type
 from dpsql.kernel.keys import LONGEST, Keys, PrivateKeys, PublicKeys, column_of, domain_of, required, values_of
 from dpsql.kernel.relations import origin
-from dpsql.policy.catalog import DOUBLE, INTERVAL, VARCHAR, Type
+from dpsql.policy.catalog import BOOLEAN, DOUBLE, INTERVAL, VARCHAR, Type
 
 
 def outer(resolved: Resolved, estimates: Mapping[Aggregate, Estimate]) -> exp.Select:
@@ -176,7 +176,7 @@ def notes(bounded: Bounded, keys: Keys, wanted: Sequence[Wanted], summands: Sequ
         + " (chosen privately: no range is declared)" * (clip is None and not ranged(axis.value.facts))
         for w, s in zip(wanted, summands, strict=True)
         for clip, axis in zip(w.clips, s.axes, strict=True)
-        if axis.degree
+        if axis.degree and not of_condition(axis.value)
     )
     result = list(dict.fromkeys(clipped))
     result += (
@@ -197,6 +197,11 @@ def notes(bounded: Bounded, keys: Keys, wanted: Sequence[Wanted], summands: Sequ
                 f"rows whose {declared.name} is not one of its {len(declared.domain)} declared values are {rest}"
             )
     return tuple(result)
+
+
+def of_condition(value: Expr) -> bool:
+    """Whether it is a condition as a number, which nothing can clip."""
+    return isinstance(value, Call) and value.function == "CAST" and value.arguments[0].facts.type == BOOLEAN
 
 
 def ranged(facts: Facts) -> bool:

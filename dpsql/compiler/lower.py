@@ -50,6 +50,12 @@ OVER_PERSONS = frozenset(
     "arg_max arg_min max_by min_by histogram product entropy kurtosis skewness mad approx_count_distinct approx_quantile "
     "approx_top_k bit_and bit_or bit_xor favg fsum kahan_sum geomean ntile percent_rank cume_dist nth_value".split()
 )
+SHARE = "Ask which part lies below a value: SELECT count_if({x} <= 20) / count(*) {rows}."
+INSTEAD = {
+    "mode": "Count each value: SELECT {x}, count(*) AS n {rows} GROUP BY {x} ORDER BY n DESC LIMIT 1.",
+    "approx_count_distinct": "Write count(DISTINCT {x}).",
+    **dict.fromkeys(("median", "quantile", "quantile_cont", "quantile_disc", "approx_quantile"), SHARE),
+}
 ON_ANSWERS = "Check its name. Functions of DuckDB apply to answers: SELECT f(n) FROM (SELECT count(*) AS n FROM t)."
 # Where a text stands beside a date, a timestamp or an interval it is one.
 DATED = {
@@ -274,9 +280,14 @@ def over_persons(node: exp.Expr) -> NoReturn:
         test = test if isinstance(node, exp.LogicalOr) else f"NOT ({test})"
         what = f"{describe(node)} over persons is not supported: one person would decide"
         refuse("not_supported", what, f"Ask how many: count_if({test}).", node)
-    hint = (
-        "COUNT, SUM, AVG, their variances and correlations are. Or ask how many lie beyond a value: count_if(x > 20)."
-    )
+    call = node.sql("duckdb", comments=False)
+    of = node.expressions[0] if isinstance(node, exp.Anonymous) and node.expressions else node.this
+    x = of.sql("duckdb", comments=False) if isinstance(of, exp.Column) else "x"
+    source = node.parent_select.find(exp.From) if node.parent_select is not None else None
+    rows = source.sql("duckdb", comments=False) if source is not None else "FROM t"
+    hint = "COUNT, SUM, AVG, their variances and correlations are. " + INSTEAD.get(
+        call.partition("(")[0].lower(), "Or ask how many lie beyond a value: count_if({x} > 20)."
+    ).format(x=x, rows=rows)
     refuse("not_supported", f"{describe(node)} over persons is not supported", hint, node)
 
 

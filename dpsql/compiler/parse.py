@@ -19,7 +19,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from dpsql.compiler.aggregates import RULES
 from dpsql.compiler.rewrite import write_out
-from dpsql.errors import Refused
+from dpsql.errors import Refused, spelling
 from dpsql.kernel.functions import NAMES
 from dpsql.policy.catalog import encodable, fold
 
@@ -504,16 +504,14 @@ def parse(text: str, now: datetime.datetime | None = None) -> Parsed:
             raise Refused("syntax", "not valid SQL: => stands in a wrong place", hint, place(text, first)) from None
         # The parser calls things by the names of its classes.
         what = re.sub(r"Required keyword.*", "something is missing", first.get("description") or "cannot be parsed")
-        raise Refused(
-            "syntax", f"not valid SQL: {what}", "Check the spelling and the brackets.", place(text, first)
-        ) from None
+        raise Refused("syntax", f"not valid SQL: {what}", spelling(text), place(text, first)) from None
     except (sqlglot.errors.SqlglotError, RecursionError, ValueError, AttributeError, TypeError, IndexError):
-        raise Refused("syntax", "not valid SQL: cannot be parsed", "Check the spelling and the brackets.") from None
+        raise Refused("syntax", "not valid SQL: cannot be parsed", spelling(text)) from None
     if len(statements) != 1:
         raise Refused("one_statement", f"expected one statement, found {len(statements)}", "Send one SELECT at a time.")
     (tree,) = statements
     if not isinstance(tree, exp.Select | exp.SetOperation | exp.Pivot):
-        raise Refused("select_only", f"{describe(tree)} is not a query", "Only SELECT is answered.")
+        raise Refused("select_only", f"{describe(tree)} is not a query", spelling(text, "Only SELECT is answered."))
     write_signs_out(tree)
     write_out(tree, now)
     for limit in list(tree.find_all(exp.Limit, exp.Fetch)):

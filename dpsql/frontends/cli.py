@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from dpsql.verify import Finding
 
 EXIT: dict[type[Error], int] = {Refused: 3, BudgetExhausted: 4, Failed: 5}
-COLUMNS = ("at (UTC)", "analyst", "state", "charge", "part", "statement")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -52,6 +52,7 @@ def in_words(error: Error) -> str:
     from dpsql.ledger import WITHOUT_DELTA  # loaded where there is an error of a ledger
 
     typed = NO_DELTA if error.hint == WITHOUT_DELTA else TYPED.get(error.code, "{hint}")
+    typed = "{hint}" if "`dpsql init " in error.hint else typed  # with the name of the file
     error.hint = typed.replace("{hint}", error.hint)
     return str(error)
 
@@ -125,7 +126,11 @@ def policy_of(db: str | Path, policy: str | None) -> str | Path:
 
     if not str(db) or not (Path(db).exists() or any(mark in str(db) for mark in "*?[")):
         raise missing(Path(db))
-    return policy if policy is not None else companion(Path(db), ".policy.toml")
+    found = companion(Path(db), ".policy.toml") if policy is None else Path(policy)
+    if policy is None and not found.exists():
+        what = f"cannot read the policy {str(found)!r}: No such file or directory"
+        raise Refused("policy_unreadable", what, f"Use --policy FILE, TOML or JSON, or make one: `dpsql init {db}`.")
+    return policy if policy is not None else found
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -314,14 +319,17 @@ def explain(
 
 @cli.command()
 @database
-def budget(db: str, policy: str | None, ledger: str | None, analyst: str | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="An object with spent, left, total and part.")
+def budget(db: str, policy: str | None, ledger: str | None, analyst: str | None, as_json: bool) -> None:
     """Show what has been spent and what is left.
 
     \b
-    Example:
+    Examples:
       dpsql budget shop.duckdb
+      dpsql budget shop.duckdb --json
     """
-    click.echo(str(session(db, policy, ledger, analyst).budget))
+    found = session(db, policy, ledger, analyst).budget
+    click.echo(json.dumps(asdict(found)) if as_json else str(found))
 
 
 @cli.group(name="ledger")
@@ -375,11 +383,13 @@ def show(file: str, persons: int, as_json: bool) -> None:
       dpsql ledger show shop.ledger --json
       dpsql ledger show shop.ledger --persons 4
     """
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Column, Table
     from rich.text import Text
 
     from dpsql.answer import scalar
+    from dpsql.explain import percent
     from dpsql.history import recorded
 
     found = recorded(file)
@@ -399,20 +409,19 @@ def show(file: str, persons: int, as_json: bool) -> None:
             )
         )
         return
-    table = Table(*(Column(name, no_wrap=name != "statement", overflow="fold") for name in COLUMNS))
+    named, tight = any(run.analyst for run in found.runs), any(run.charge.delta for run in found.runs)
+    names = ("at (UTC)", *["analyst"] * named, "state", spent.currency, *["delta"] * tight, "part")
+    table = Table(*(Column(name, no_wrap=True) for name in names), Column("statement", overflow="fold"))
+    table.box, table.padding = SIMPLE_HEAD, (0, 1, 0, 0)
     for run in found.runs:
-        charge = f"{run.charge.currency} {run.charge.amount / 1e18:.4g}" + (
-            f", delta {run.charge.delta / 1e18:.2g}" if run.charge.delta else ""
-        )
-        table.add_row(
-            *map(
-                Text, (run.at[:19].replace("T", " "), run.analyst, run.state, charge, f"{run.part:.2%}", run.statement)
-            )
-        )
+        charges = [f"{run.charge.amount / 1e18:.3g}", *[f"{run.charge.delta / 1e18:.2g}"] * tight]
+        part, at = percent(run.part).replace("less than", "<"), run.at[:16].replace("T", " ")
+        cells = (at, *[run.analyst] * named, run.state, *charges, part, " ".join(run.statement.split()))
+        table.add_row(*map(Text, cells))
     Console().print(table)
     for at, who, act, more in found.acts:
         click.echo(f"{at[:19].replace('T', ' ')} {act} by {who or 'the owner'}{', ' * bool(more)}{more}")
-    click.echo(found.chart())
+    click.echo(found.chart(70))  # 80 columns with the scale
     whose = f" by {persons} persons together" if persons > 1 else ""
     click.echo(f"spent{whose}: epsilon {spent.epsilon:.4g}, delta {spent.delta:.3g}")
 
@@ -627,9 +636,9 @@ def found_in(db: str, policy: Policy) -> Iterator[Finding]:
 def verify(ctx: click.Context, db: str, policy: str | None, ledger: str | None, analyst: str | None) -> None:
     """Check on the data of DB whether the policy's declarations hold.
 
-    For the owner of the data: the answers are exact, so they are not private. Each line is yes or no, the place in the
+    For the owner of the data: the answers are exact, so they are not private. Each line says `holds` or `fails`, the place in the
     policy, what was checked, and how many rows and persons it does not hold for. Ranges, values and limits are enforced whether
-    they hold or not; a no says that answers will be biased. A key, a reference or a person that does not hold is an error:
+    they hold or not; `fails` says that answers will be biased. A key, a reference or a person that does not hold is an error:
     exit code 3. If the policy has a [dataset] version, the keys that hold are recorded in the ledger for that version. Queries
     rely on them: change the version whenever the data change.
 
@@ -639,6 +648,7 @@ def verify(ctx: click.Context, db: str, policy: str | None, ledger: str | None, 
     """
     from dpsql.policy.catalog import read_policy
     from dpsql.upkeep import record
+    from dpsql.verify import line
 
     declared = read_policy(policy_of(db, policy))
     loading(db)
@@ -646,8 +656,7 @@ def verify(ctx: click.Context, db: str, policy: str | None, ledger: str | None, 
     findings = []
     for finding in found_in(db, declared):
         findings.append(finding)
-        more = f": {finding.more}" if finding.more else ""
-        click.echo(f"{'yes' if finding.holds else 'no':<4} {finding.place}: {finding.claim}{more}")
+        click.echo(line(finding))
     click.echo(
         record(ledger or Path(db).with_suffix(".ledger"), Path(db).name, declared, findings, analyst or ""), err=True
     )
@@ -661,6 +670,9 @@ def verify(ctx: click.Context, db: str, policy: str | None, ledger: str | None, 
     "--person", multiple=True, metavar="T.C", help="Whose rows: orders.customer, or orders.customer=customer.id."
 )
 @click.option("--public", multiple=True, metavar="TABLE", help="A table that tells nothing about people.")
+@click.option(
+    "--public-anyway", multiple=True, metavar="TABLE", help="Public though a column is named like one with persons."
+)
 @click.option("--between", multiple=True, metavar="T.C=LOW,HIGH", help="The range of a column: orders.amount=0,500.")
 @click.option("--values", multiple=True, metavar="T.C=A,B", help="The values to group by: orders.status=open,sent.")
 @click.option("--type", "types", multiple=True, metavar="T.C=TYPE", help="The type of a column of a CSV file.")
@@ -684,18 +696,20 @@ def init(ctx: click.Context, /, db: Path, out: Path | None, force: bool, yes: bo
       dpsql init rides.parquet --yes --person rides.rider --between rides.price=0,100 --max-rows 20
       dpsql init shop.duckdb --yes --public region --values orders.status=open,sent
     """
-    from dpsql.frontends.init import Flags, asked, decided, interactive, run
+    from dpsql.frontends.init import Flags, asked, decided, interactive, likely_types, run
+    from dpsql.session import missing
     from dpsql.sources import files_of
 
-    policy_of(db, None)
+    if not db.exists():
+        raise missing(db)
     db = db.resolve() if db.is_dir() else db  # which has a name then
     out = out or db.with_suffix(".policy.toml")
     if out.exists() and not force:
         raise Refused("policy_exists", f"there is a policy {str(out)!r} already", "Use --force, or --out FILE.")
-    tables = described(files_of(db))
+    tables = described(files := files_of(db))
     said = Flags(**flags)
     ask = interactive() and not yes
-    if not run(db, tables, asked(said, tables) if ask else decided(said, tables), out, force, ask):
+    if not run(db, tables, asked(said, tables, likely_types(files)) if ask else decided(said, tables), out, force, ask):
         ctx.exit(EXIT[Refused])
 
 

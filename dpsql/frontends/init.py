@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
+from types import MappingProxyType
 
 import click
+import duckdb
 
 from dpsql.compiler.program import Plan
 from dpsql.errors import Error, Refused
 from dpsql.explain import at_sizes, expected
+from dpsql.history import recorded
+from dpsql.ledger import terms
 from dpsql.policy.catalog import Described, Policy, Reference, Type, fold, read_policy
 from dpsql.problems import problems, warnings
 from dpsql.session import Session, connect, opened
-from dpsql.suggest import Decided, owners, suggest
-from dpsql.verify import Finding, once, verify
+from dpsql.sources import DELIMITERS
+from dpsql.suggest import COLUMN, Decided, owners, suggest, word
+from dpsql.verify import Finding, line, once, verify
 
 PLACE = re.compile(r"\s*([^.=]+(?:\.[^.=]+)*)\.([^.=]+?)\s*(?:=\s*(.*))?", re.DOTALL)
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
@@ -36,6 +44,7 @@ class Flags:
 
     person: Sequence[str] = ()
     public: Sequence[str] = ()
+    public_anyway: Sequence[str] = ()
     between: Sequence[str] = ()
     values: Sequence[str] = ()
     types: Sequence[str] = ()
@@ -52,7 +61,15 @@ def decided(flags: Flags, tables: Sequence[Described]) -> Decided:
     """The flags, held against the schema."""
     known = {fold(table.name): table for table in tables}
     persons = dict(whose(text, known) for text in flags.person)
+    sure = frozenset(fold(table_of(name, known).name) for name in flags.public_anyway)
     public = frozenset(fold(table_of(name, known).name) for name in flags.public)
+    for name in sorted(public - sure - persons.keys()):
+        if (found := person_in(known[name], persons, known)) is not None:
+            column, other, its = found
+            what = f"{known[name].name} is to be public, and its column {column} is named like the person of {other}"
+            hint = f"Say whose its rows are: --person {known[name].name}.{column}={other}.{its}; or, if it tells nothing about people: --public-anyway {known[name].name}"
+            raise Refused("init_invalid", what, hint)
+    public |= sure
     types = {place: usable_type(value) for place, value in (placed(text, known) for text in flags.types)}
     columns: dict[tuple[str, str], str] = {place: f"type = {quote(value)}" for place, value in types.items()}
     for texts, how in ((flags.between, ranged), (flags.values, listed)):
@@ -66,6 +83,19 @@ def decided(flags: Flags, tables: Sequence[Described]) -> Decided:
     return Decided(
         persons, public, frozenset(), columns, flags.epsilon, flags.delta, flags.query_epsilon, flags.max_rows
     )
+
+
+def person_in(
+    table: Described, said: Mapping[str, str | Reference], known: Mapping[str, Described]
+) -> tuple[str, str, str] | None:
+    """A column named as the person of another table: the column, that table and its column."""
+    guessed = {name: who for name, who in owners(known).items() if name not in said and isinstance(who, str)}
+    for name, who in {**said, **guessed}.items():
+        for own in keys_of(who) - {"id"} if name != fold(table.name) else ():
+            for column, _ in table.columns:
+                if fold(column) == own:
+                    return column, known[name].name, written(known[name], own)
+    return None
 
 
 def keys_typed(
@@ -91,6 +121,8 @@ def keys_typed(
 
 def whose(text: str, known: Mapping[str, Described]) -> tuple[str, str | Reference]:
     """`orders.customer`, or `orders.customer=customer.id` for a column that leads to another table."""
+    if "." not in text.partition("=")[0] and len(known) == 1:
+        text = f"{next(iter(known.values())).name}.{text}"
     (table, column), target = placed(text, known, optional=True)
     if not target:
         return table, written(known[table], column)
@@ -138,6 +170,8 @@ def ranged(value: str, type_: Type, text: str) -> str:
     if len(ends) != 2 or (type_.numeric and not all(map(NUMBER.fullmatch, ends))):
         hint = "Write the lowest and the highest value, with a comma between: 0,500."
         raise Refused("init_invalid", f"{text!r} is no range", hint)
+    if type_.kind == "TIMESTAMP" and re.fullmatch(r'"\d{4}-\d\d-\d\d"', ends[1]):
+        ends[1] = f'{ends[1][:-1]} 23:59:59.999999"'  # all of the last day
     return f"between = [{', '.join(ends)}]"
 
 
@@ -158,19 +192,54 @@ def quote(text: str) -> str:
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 
-def asked(flags: Flags, tables: Sequence[Described]) -> Decided:
-    """The owner's answers to a few questions; what a flag has said is not asked."""
+def likely_types(files: Sequence[Path]) -> dict[tuple[str, str], str]:
+    """For each column of CSV files the type that its first values have: what is proposed to the owner, who decides."""
+    found: dict[tuple[str, str], str] = {}
+    for path in files:
+        if (delimiter := DELIMITERS.get(path.suffix.lower())) is None:
+            continue
+        with suppress(duckdb.Error), duckdb.connect() as connection:
+            rows = connection.read_csv(str(path), header=True, sep=delimiter, sample_size=1000)
+            for column, type_ in zip(rows.columns, map(str, rows.types), strict=True):
+                known = Type(type_).kind in ("INTEGER", "DECIMAL", "DOUBLE", "DATE", "TIMESTAMP", "BOOLEAN")
+                found[fold(path.stem), fold(column)] = type_ if known else "VARCHAR"
+    return found
+
+
+def asked(
+    flags: Flags, tables: Sequence[Described], likely: Mapping[tuple[str, str], str] = MappingProxyType({})
+) -> Decided:
+    """The owner's answers to a few questions; what a flag has said is not asked. `likely` are types for CSV columns."""
     known = {fold(table.name): table for table in tables}
     said = decided(flags, tables)
     persons, public, columns, out = {**said.persons}, {*said.public}, {**said.columns}, set[str]()
     guesses = owners(known)
-    click.echo(f"{len(tables)} tables: " + ", ".join(f"{t.name} ({len(t.columns)} columns)" for t in tables), err=True)
+    click.echo(
+        f"{len(tables)} table{'s' * (len(tables) != 1)}: "
+        + ", ".join(f"{t.name} ({len(t.columns)} columns)" for t in tables),
+        err=True,
+    )
     click.echo("Whose are the rows? A column that names the person (id), one that leads to another table\n"
                "(customer=customer.id), `public` if it tells nothing about people, or `skip`.", err=True)  # fmt: skip
     for name, table in known.items():
         if name in persons or name in public:
             continue
-        answer = ask(f"  {table.name}", shown(guesses.get(name)), lambda text, t=table: place_of(text, t, known))
+        say(f"{table.name}: {', '.join(f'{column} {type_}' for column, type_ in table.columns)}", "  ")
+        found = person_in(table, persons, known)
+        offered = f"{found[0]}={found[1]}.{found[2]}" if found and name not in guesses else shown(guesses.get(name))
+        answer = ask(f"  {table.name}", offered, lambda text, t=table: place_of(text, t, known))
+        if answer == "public" and found is not None:
+            column, other, its = found
+            say(
+                f"{table.name}.{column} is named like the person of {other}. If it is the same person, these rows are theirs.",
+                "    ",
+            )
+            link = f"{column}={other}.{its}"
+            answer = ask(
+                f"  {table.name}: {link}, or `public` all the same",
+                link,
+                lambda text, t=table: place_of(text, t, known),
+            )
         if answer == "skip":
             out.add(name)
         elif answer == "public":
@@ -187,19 +256,18 @@ def asked(flags: Flags, tables: Sequence[Described]) -> Decided:
         for column, declared in table.columns:
             if (name, fold(column)) in columns or fold(column) in taken:
                 continue
-            columns |= asked_column(table, column, declared, known)
+            columns |= asked_column(table, column, declared, likely.get((name, fold(column)), "VARCHAR"))
     columns |= keys_typed(persons, columns, known)
     epsilon = flags.epsilon or ask("epsilon that all answers together may take", "1.0", number)
+    each = flags.query_epsilon or ask("epsilon of one query that names none", f"{float(epsilon) / 20:g}", number)
     rows = flags.max_rows or ask("rows of one person that count in full", "8", whole)
-    return Decided(persons, frozenset(public), frozenset(out), columns, epsilon, said.delta, said.query_epsilon, rows)
+    return Decided(persons, frozenset(public), frozenset(out), columns, epsilon, said.delta, each, rows)
 
 
-def asked_column(
-    table: Described, column: str, declared: str, known: Mapping[str, Described]
-) -> dict[tuple[str, str], str]:
+def asked_column(table: Described, column: str, declared: str, likely: str) -> dict[tuple[str, str], str]:
     place, typed = (fold(table.name), fold(column)), ""
     if table.untyped:
-        declared = ask(f"  type of {table.name}.{column}", "VARCHAR", usable_type)
+        declared = ask(f"  type of {table.name}.{column}", likely, usable_type)
         typed = f"type = {quote(declared)}" if declared != "VARCHAR" else ""
     type_ = Type(declared)
     how = (
@@ -211,9 +279,16 @@ def asked_column(
     def checked(text: str) -> str:
         return how(text, type_, text) if text else ""
 
-    found = ask(f"  {table.name}.{column} ({declared})", "", checked)
+    what = "values to group by" if how is listed else "lowest and highest value"
+    found = ask(f"  {what} of {table.name}.{column} ({declared})", "", checked)
     line = ", ".join(filter(None, (typed, found)))
     return {place: line} if line else {}
+
+
+def say(text: str, indent: str = "") -> None:
+    """Say something, in lines that end at words."""
+    width = shutil.get_terminal_size((80, 24)).columns
+    click.echo(fill(text, width, initial_indent=indent, subsequent_indent=indent + "  "), err=True)
 
 
 def ask(question: str, default: str, check: object) -> str:
@@ -224,7 +299,7 @@ def ask(question: str, default: str, check: object) -> str:
         try:
             return str(check(answer))
         except Refused as error:
-            click.echo(f"    {error.message}. {error.hint}", err=True)
+            say(f"{error.message}. {error.hint}", "    ")
 
 
 def number(text: str) -> str:
@@ -250,7 +325,10 @@ def usable_type(text: str) -> str:
 
 def place_of(text: str, table: Described, known: Mapping[str, Described]) -> str:
     if text not in ("skip", "public"):
-        whose(f"{table.name}.{text}", known)
+        _, who = whose(f"{table.name}.{text}", known)
+        if isinstance(who, Reference) and fold(who.table) == fold(table.name):
+            hint = f"Name a column of another table, as customer=customer.id, or {table.name}'s own column alone."
+            raise Refused("init_invalid", f"{text!r} leads to its own table", hint)
     return text
 
 
@@ -287,9 +365,15 @@ def run(db: Path, tables: Sequence[Described], said: Decided, out: Path, force: 
             raise wrong[0]
         policy = read_policy(draft)
         if not policy.tables:
-            hint = "Say whose the rows are: --person visits.visitor, or --public visits."
+            table = tables[0]
+            likely = next(
+                (c for c, _ in table.columns if COLUMN.fullmatch(fold(c)) or fold(c).endswith("id")),
+                table.columns[0][0],
+            )
+            hint = f"Say whose the rows are: --person {table.name}.{likely}, or --public {table.name}."
             raise Refused("init_invalid", "no table would be in the policy", hint)
         opened(db, policy)  # that it fits the data's schema
+        charged(db, policy, keep)
         draft.replace(out)
     except Refused as error:
         if keep and error.code != "init_invalid":  # nothing that was answered is lost
@@ -310,18 +394,46 @@ def run(db: Path, tables: Sequence[Described], said: Decided, out: Path, force: 
     findings, single = verified(db, policy)
     for finding in findings:
         if not finding.holds:
-            click.echo(f"no   {finding.place}: {finding.claim}" + (f": {finding.more}" if finding.more else ""))
+            click.echo(line(finding))
     if any(finding.place.endswith("max_rows_contributed") and not finding.holds for finding in findings):
         told = "counts and sums of rows will be too low by about the rows beyond the limit, and no error bar shows it"
         click.echo(f"warning: {told}. A larger --max-rows takes away less and adds noise.", err=True)
     for name in single:
-        line = f"max_rows_contributed = 1 under [tables.{name}]"
-        click.echo(f"hint: each person has one row of {name}. If that is always so, add {line}: less noise.", err=True)
+        head = f"[tables.{word(name)}]\n"
+        if keep and click.confirm(
+            f"Each person has one row of {name}. Is that always so? It means less noise", True, err=True
+        ):
+            out.write_text(out.read_text("utf-8").replace(head, f"{head}max_rows_contributed = 1\n", 1), "utf-8")
+        elif not keep:
+            add = f"add max_rows_contributed = 1 under [tables.{name}]"
+            say(f"hint: each person has one row of {name}. If that is always so, {add}: less noise.")
     good = sum(finding.holds for finding in findings)
     click.echo(f"{good} of {len(findings)} declarations hold on the data (exact, for you as the owner)", err=True)
     with connect(db, policy=out, ledger=":memory:") as session:
         examples(db, out, session)
     return not any(finding.grave and not finding.holds for finding in findings)
+
+
+def charged(db: Path, policy: Policy, keep: bool) -> None:
+    """Warn where the ledger beside the database was begun for other persons or another budget: it wins over the policy."""
+    book = db.with_suffix(".ledger")
+    if not book.exists():
+        return
+    try:
+        entries = [entry for entry in recorded(book).entries if entry.state in ("opened", "raised", "declared")]
+        known, new = (json.loads(text) for text in (entries[-1].text, terms(policy.dataset or db.name, policy)))
+    except Error:
+        return
+    persons = [
+        name for name, who in known["persons"].items() if who is not None and new["persons"].get(name, who) != who
+    ]
+    differs = [*(f"other persons of {name}" for name in persons), *(f"another {key}" for key in ("dataset", "epsilon", "delta", "accounting", "neighbours") if known[key] != new[key])]  # fmt: skip
+    if not differs:
+        return
+    say(f"warning: the ledger {book} was begun with {', '.join(differs)}, and it wins: queries will be refused. Restore "
+         "what it was begun with, record a larger budget (dpsql ledger raise), or begin another: --ledger OTHER.")  # fmt: skip
+    if keep and not click.confirm("Write the policy all the same?", False, err=True):
+        raise Refused("init_invalid", "the policy was not written", "Answer as before, or use another ledger.")
 
 
 def verified(db: Path, policy: Policy) -> tuple[list[Finding], list[str]]:
@@ -344,7 +456,7 @@ def verified(db: Path, policy: Policy) -> tuple[list[Finding], list[str]]:
 def examples(db: Path, out: Path, session: Session) -> None:
     """What analysts could ask, with the error to expect. Free: it is read off the policy."""
     told = [(query, error) for query in questions(session) if (error := foretold(session, query))][:EXAMPLES]
-    click.echo("\nWhat could be asked now, with the error to expect:", err=True)
+    click.echo("\nWhat could be asked now, with the error to expect:")
     for query, error in told:
         click.echo(f"  {query}\n      {error}")
     usual = "" if out == db.with_suffix(".policy.toml") else f" --policy {out}"

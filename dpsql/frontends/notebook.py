@@ -34,6 +34,7 @@ class DpsqlMagics(Magics):
         default="answer",
         help="What the query gives: df, pl, arrow, plot, or what it would cost.",
     )
+    @argument("--explain", action="store_true", help="What the query would cost: the same as --to explain.")
     @argument("--out", help="A variable that gets the result.")
     @argument("--errors", action="store_true", help="With df, pl, arrow: the ends of error bars as columns too.")
     @argument("--epsilon", type=float, help="The query's epsilon. Default: the policy's.")
@@ -78,7 +79,7 @@ def opened(options: Any) -> Session:
 def asked(session: Session, query: str, options: Any) -> Any:
     """The answer to a cell, in the form that its line asks for."""
     parameters = {"epsilon": options.epsilon, "delta": options.delta}
-    if options.to == "explain":
+    if options.explain or options.to == "explain":
         print(session.explain(query, **parameters))  # noqa: T201 - what a cell prints is its output
         return None
     answer = session.sql(query, **parameters)

@@ -8,9 +8,8 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
-
-import sqlglot
 
 from dpsql import ledger, prepare, sources
 from dpsql.backends.duckdb import DuckDB, Shadow
@@ -68,7 +67,7 @@ def lines() -> Iterator[str]:
     for group, files in trusted().items():
         yield f"{sum(files.values()):7,}  {group}"
         yield from (f"{count:13,}  {name}" for name, count in files.items())
-    yield f"         and sqlglot {sqlglot.__version__}: its generator for DuckDB writes the SQL, which DuckDB's own parser then confirms"
+    yield f"         and sqlglot {version('sqlglot')}: its generator for DuckDB writes the SQL, which DuckDB's own parser then confirms"
 
 
 PACKAGE = Path(__file__).parent.parent

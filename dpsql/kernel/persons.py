@@ -319,7 +319,7 @@ def joined(join: Join, left: Located, right: Located, growth: Growth) -> Located
         raise Refused(
             "join_not_local",
             f"the join of {shown[0]} and {shown[1]} does not follow a reference of the policy",
-            "Join tables about persons on the columns by which one references the other, or on the person.",
+            "Join tables about persons on the columns by which one references the other, or on the person: JOIN visits USING (person).",
         )
     left, right = settled(left, growth), settled(right, growth)
     assert left.person is not None and right.person is not None

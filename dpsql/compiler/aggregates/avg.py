@@ -16,7 +16,12 @@ def facts(arguments: tuple[Expr, ...]) -> Facts:
     if of.type == INTERVAL:
         return Facts(INTERVAL)
     if not of.type.numeric:
-        raise mismatch("avg", [of])
+        refusal = mismatch("avg", [of])
+        if of.type.kind == "VARCHAR":
+            refusal.hint = (
+                "If these texts are numbers, write avg(TRY_CAST(x AS DOUBLE)), or ask the owner to declare a type."
+            )
+        raise refusal
     return Facts(DOUBLE)
 
 

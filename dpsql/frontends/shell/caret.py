@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from textwrap import fill
+
 from rich.cells import cell_len
 
 from dpsql.errors import BudgetExhausted, Error, Failed
@@ -34,7 +37,10 @@ def told(error: Error, sql: str, limit: int = 80) -> str:
     error.locate(sql)
     message = f"{kind(error)[1]}: {error.code}: {error.message}"
     hint = TYPED.get(error.code, cli.TYPED.get(error.code, "{hint}")).replace("{hint}", error.hint)
-    return "\n".join([*pointed(sql, error, limit), message, *[f"hint: {hint}"] * bool(hint)])
+    lines = [message, *[f"hint: {hint}"] * bool(hint)]
+    if sys.stderr.isatty():  # what reads a pipe may look for whole lines
+        lines = [fill(line, limit, subsequent_indent="  ", break_on_hyphens=False) for line in lines]
+    return "\n".join([*pointed(sql, error, limit), *lines])
 
 
 def pointed(sql: str, error: Error, limit: int) -> list[str]:

@@ -28,6 +28,11 @@ WORD = re.compile(r'(?:(?P<table>\w+|"[^"]+")\.)?(?P<word>\w*)$')
 VALUE = re.compile(
     r"""(?P<column>\w+|"[^"]+")\s*(?:=|<>|!=|IN\s*\((?:\s*'[^']*'\s*,)*)\s*'(?P<text>[^']*)$""", re.IGNORECASE
 )
+# After these a name comes, so that names are offered before its first letter.
+EMPTY = re.compile(r"(?:\bUSING\s*\(\s*|\b(?:FROM|JOIN)\s+)$", re.IGNORECASE)
+COMPARED = re.compile(r"(?:[<>=]|\b(?:AND|OR|NOT|BETWEEN|IN)\b)\s*$", re.IGNORECASE)
+INSIDE = re.compile(rf"\b(?:{'|'.join(RULES)})\s*\([^()]*,\s*$", re.IGNORECASE)  # of an aggregate, behind an argument
+BOUNDS = ("contribution_bounds_per_group => (", "contribution_bounds_per_row => (")
 FILES = ("read", "output", "once")
 
 
@@ -49,7 +54,8 @@ class Names(Completer):
             return ()
         found = WORD.search(sql)
         assert found is not None
-        if not found["word"] and not found["table"] and not complete_event.completion_requested:
+        asked = complete_event.completion_requested or any(one.search(sql) for one in (EMPTY, COMPARED, INSIDE))
+        if not found["word"] and not found["table"] and not asked:
             return ()
         return self.of_sql(sql[: found.start()], found, whole)
 
@@ -90,8 +96,14 @@ class Names(Completer):
         begun = word.lower()
         if found["table"]:
             table = self.aliases(sql).get(fold(found["table"].strip('"')))
-            yield from offered(of_columns(table.columns if table else ()), begun)
+            # An alias that FROM has not named yet may be any table's.
+            yield from offered(of_columns(table.columns if table else self.columns(sql)), begun)
             return
+        if re.search(r"\bUSING\s*\(\s*$", before, re.IGNORECASE):
+            yield from offered(of_columns(self.shared(sql)), begun)
+            return
+        if INSIDE.search(before):
+            yield from offered(dict.fromkeys(BOUNDS, "limits of your own: (0, 100)"), begun)
         tables = {name(table.name): about(table) for table in self.tables}
         if last and last[0].lower() in TABLES_AFTER:
             yield from offered(tables, begun)
@@ -117,6 +129,12 @@ class Names(Completer):
                 if use["alias"] and use["alias"].upper() not in KEYWORDS:
                     found[fold(use["alias"])] = table
         return found
+
+    def shared(self, sql: str) -> list[ColumnFacts]:
+        """Columns that several of the statement's tables have; all, where none is."""
+        found = self.columns(sql)
+        names = [fold(one.name) for one in found]
+        return [one for one in found if names.count(fold(one.name)) > 1] or found
 
     def columns(self, sql: str) -> list[ColumnFacts]:
         """The columns of the statement's tables, or of all tables where it names none."""

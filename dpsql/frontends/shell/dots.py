@@ -12,6 +12,7 @@ from textwrap import fill
 from typing import TextIO
 
 from dpsql.describe import TableFacts
+from dpsql.explain import percent
 from dpsql.frontends.shell.duckbox import Column, draw
 from dpsql.frontends.shell.modes import WAYS
 from dpsql.frontends.shell.runner import Misused, Shell
@@ -346,10 +347,10 @@ def history(shell: Shell, rest: str) -> None:
     if asked and not asked[0].isdecimal():
         raise Misused(f"{asked[0]!r} is not a number", "Type `.history 20`.")
     runs = shell.session.history[-int(asked[0]) if asked and int(asked[0]) else 0 :]
-    cells = [(r.at[:19].replace("T", " "), r.state, f"{r.part:.2%}", " ".join(r.statement.split())) for r in runs]
+    cells = [(r.at[:19].replace("T", " "), r.state, percent(r.part), " ".join(r.statement.split())) for r in runs]
     names = ("at (UTC)", "state", "part", "statement")
     made = [Column(title, "", [row[i] for row in cells], right=i == 2, whole=i < 3) for i, title in enumerate(names)]
-    told(shell, "\n".join(draw(made, len(runs), shell.settings.maxrows, shell.width)))
+    told(shell, "\n".join(draw(made, len(runs), len(runs), shell.width)))
 
 
 @dot("policy", "?TABLE?", "Show the budget, the limits, and what is declared of the tables.")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len, set_cell_size
 
-from dpsql.answer import Answer, cell, parts
+from dpsql.answer import Answer, cell, parts, reach
 from dpsql.errors import Refused
 from dpsql.frontends.shell.duckbox import level, plain
 from dpsql.policy.catalog import Type
@@ -29,32 +29,32 @@ def plot(answer: Answer, name: str | None, rows: int, limit: int) -> Iterator[st
     (column, *_) = found
     texts = answer.texts()
     labels = [" ".join(row[i] or "NULL" for i in range(len(row)) if i not in {column, *noisy}) for row in texts]
-    bars = [(row[column], errors[column]) for row, errors in zip(answer, answer.errors, strict=True)]
+    bars = [(row[column], ends[column]) for row, ends in zip(answer, answer.interval(), strict=True)]
     if len(bars) > rows:
         first, last = parts(rows)
         labels, bars = ([*some[:first], *some[len(some) - last :]] for some in (labels, bars))
     wide = min(LABEL, max(map(cell_len, labels), default=0))
-    said = level([cell(value, error) if value is not None else "NULL" for value, error in bars])
+    said = level([cell(value, reach(value, ends)) for value, ends in bars])
     room = max(10, limit - wide - max(map(len, said), default=0) - 4)
-    ends = [0.0]
-    for value, error in bars:
+    reached = [0.0]
+    for value, ends in bars:
         if value is not None:
-            ends += [end for end in (float(value) - (error or 0), float(value) + (error or 0)) if math.isfinite(end)]
-    low, high = min(ends), max(ends)
+            reached += [end for end in (float(value), *(ends or ())) if math.isfinite(end)]
+    low, high = min(reached), max(reached)
     step = (high - low) / (room - 1) or 1.0
 
     def place(number: float) -> int:
         return round((min(max(number, low), high) - low) / step)
 
     yield f"{' ' * wide}  {plain(answer.columns[column])}"
-    for label, (value, error), text in zip(labels, bars, said, strict=True):
+    for label, (value, ends), text in zip(labels, bars, said, strict=True):
         cells = [" "] * room
         if value is not None and not math.isnan(value):
             zero, end = place(0), place(float(value))
             for i in range(min(zero, end), max(zero, end) + 1):
                 cells[i] = "█"
-            if error is not None:
-                left, right = place(float(value) - error), place(float(value) + error)
+            if ends is not None:
+                left, right = map(place, ends)
                 cells[left : right + 1] = "─" * (right + 1 - left)
                 cells[left], cells[right], cells[end] = "├", "┤", "●"
         cells[place(0)] = "│" if cells[place(0)] == " " else cells[place(0)]

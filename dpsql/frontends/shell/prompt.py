@@ -83,7 +83,7 @@ class Prompt:
         shell = self.shell
         tables = len(shell.session.tables)
         shell.say(
-            f"dpsql {__version__}: {shell.name}, {tables} tables. Answers have noise, and cost a part of the budget."
+            f"dpsql {__version__}: {shell.name}, {tables} table{'s' * (tables != 1)}. Answers have noise, and cost a part of the budget."
         )
         shell.say("Type SQL that ends with a semicolon, `.help` for commands, Ctrl-D to leave.")
         shell.code = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
+from textwrap import fill
 from typing import TextIO
 
 import click
@@ -20,12 +22,13 @@ from dpsql.errors import Error, Interrupted
 from dpsql.frontends.shell import caret, duckbox
 from dpsql.frontends.shell.modes import Table, write
 from dpsql.frontends.shell.settings import Settings
-from dpsql.frontends.shell.statements import says, split
+from dpsql.frontends.shell.statements import BARE, says, split
 from dpsql.policy.catalog import Type
 from dpsql.session import Session
 
 USAGE, INTERRUPTED = 2, 130
 DEEP = 16  # files that read files
+STARTS = re.compile(r"\s*(?:SELECT|FROM|WITH|EXPLAIN|DESCRIBE|SHOW|SUMMARIZE|VALUES|PIVOT|\()", re.IGNORECASE)
 UNKNOWN_BARS = "note: these numbers have noise; what is computed from several releases has no error bars"
 
 
@@ -85,8 +88,9 @@ class Shell:
         for line in StringIO(text) if isinstance(text, str) else text:
             if self.done:
                 return self.code
-            if not says(pending) and line.lstrip().startswith("."):
-                self.command(line.strip())
+            bare = BARE.fullmatch(line)
+            if not says(pending) and (line.lstrip().startswith(".") or bare):
+                self.command(f".{bare['word'].lower()}" if bare else line.strip())
                 continue
             statements, pending = split(pending + line)
             for statement in statements:
@@ -152,7 +156,8 @@ class Shell:
             self.data(f"{line}\n" for line in lines)
         if self.settings.notes:
             for line in self.remarks(answer):
-                self.say(line)
+                wide = self.err.isatty() and len(line) > self.width
+                self.say(fill(line, self.width, subsequent_indent="  ", break_on_hyphens=False) if wide else line)
 
     def remarks(self, answer: Answer) -> list[str]:
         """The notes under an answer."""
@@ -219,6 +224,8 @@ class Shell:
     # --- what goes wrong ----------------------------------------------------------------------------------------------
 
     def failed(self, error: Error, sql: str) -> None:
+        if error.code in ("syntax", "select_only") and not error.hint.startswith("Did you mean"):
+            error.hint += " `.help` lists commands, `.exit` leaves." * (not STARTS.match(sql))
         code, word = caret.kind(error)
         text = caret.told(error, sql, self.width)
         if self.settings.highlight and self.err.isatty():

@@ -12,6 +12,7 @@ PARTS = re.compile(
 )
 COMMENTS = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 WORDS = re.compile(r'"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|(\S+)')
+BARE = re.compile(r"\s*(?P<word>exit|quit|help)\s*;?\s*", re.IGNORECASE)  # what is a command though it has no dot
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -38,15 +39,15 @@ def says(text: str) -> bool:
 
 
 def complete(text: str) -> bool:
-    """Whether Enter should run it: a dot command, nothing at all, or statements of which the last has ended.
+    r"""Whether Enter should run it: a dot command, nothing at all, or statements of which the last has ended.
 
-    >>> complete("SELECT 1"), complete("SELECT 1;"), complete(".tables"), complete("SELECT ';")
-    (False, True, True, False)
+    >>> complete("SELECT 1"), complete("SELECT 1;"), complete(".tables"), complete("SELECT ';"), complete("-- x\n;")
+    (False, True, True, False, True)
     """
-    if text.lstrip().startswith(".") or not text.strip():
+    if text.lstrip().startswith(".") or not text.strip() or BARE.fullmatch(text):
         return True
-    statements, rest = split(text)
-    return bool(statements) and not says(rest)
+    rest = split(text)[1]
+    return rest != text and not says(rest)
 
 
 def words(text: str) -> list[str]:

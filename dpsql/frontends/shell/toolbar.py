@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from dpsql import describe
 from dpsql.errors import Error
+from dpsql.explain import percent
 from dpsql.frontends.shell.duckbox import clipped
 from dpsql.frontends.shell.runner import Shell
 from dpsql.frontends.shell.statements import complete, says, split
@@ -38,17 +39,7 @@ def bar(budget: Budget, width: int = WIDTH) -> str:
 
 def left(budget: Budget) -> float:
     """The part of the budget that is left."""
-    parts = [max(0.0, b.left.amount / b.total.amount) for b in (budget, budget.analyst) if b is not None]
-    return min(parts)
-
-
-def percent(part: float) -> str:
-    """A part of the budget, with digits where it is small.
-
-    >>> percent(1.0), percent(0.9999), percent(0.4567), percent(0.00012), percent(41.5), percent(0.0)
-    ('100 %', '99.9 %', '45.7 %', '0.012 %', '4,150 %', '0 %')
-    """
-    return f"{100 * part:,.0f} %" if part >= 1 else f"{min(100 * part, 99.9):.3g} %"
+    return min(1 - b.part for b in (budget, budget.analyst) if b is not None)
 
 
 def about_facts(sql: str) -> bool:
@@ -64,13 +55,11 @@ def price(shell: Shell, sql: str) -> Price:
             if about_facts(sql):
                 return Price(FREE)
             found = shell.session.explain(sql, epsilon=shell.settings.epsilon, delta=shell.settings.delta)
-            budget = shell.session.budget
         except Error as error:
             return Price(f"would be refused: {error.message}", refused=True)
     if not found.loss.amount:
         return Price(FREE)
-    total = min(b.total.amount for b in (budget, budget.analyst) if b is not None)
-    text = f"price {percent(found.loss.amount / total)} (ε {found.loss.epsilon:g})"
+    text = f"price {percent(found.price)} (ε {found.loss.epsilon:g})"
     if not found.repeats:
         return Price(f"{text}: more than is left", refused=True)
     return Price(f"{text}, room for {roughly(found.repeats)}")
