@@ -75,7 +75,11 @@ def test_any_text(text: str) -> None:
 
 
 # What stands around releases is the engine's to read, and nobody's secret.
-SINGLE = [one for one in ACCEPTED if not any(text.startswith("release ") for _, text in one.expected)]
+SINGLE = [
+    one
+    for one in ACCEPTED
+    if "FROM" in one.query.upper() and not any(text.startswith("release ") for _, text in one.expected)
+]
 
 
 SOME = [one if i % 6 == 0 else pytest.param(one, marks=pytest.mark.long) for i, one in enumerate(SINGLE)]
