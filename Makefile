@@ -6,7 +6,7 @@ RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name Cargo.toml
 export CARGO_TERM_QUIET ?= true
 export PIP_QUIET ?= 1
 
-.PHONY: demo test lint long docs clients clean
+.PHONY: demo test lint long docs clients mutants clean
 
 demo: $(VENV)/.built
 	$(BIN)/dpsql demo
@@ -27,6 +27,11 @@ lint: $(VENV)/.built
 # Statistical and soak tests that take longer than a coffee.
 long: $(VENV)/.built
 	$(BIN)/pytest -n 2 --dist worksteal -m long
+
+# Mistakes in what has to be right, one at a time: the tests that are named for each must find it.
+mutants: $(VENV)/.built
+	cargo build --release --package dpsql-python --features mutants,pyo3/extension-module --target-dir target/mutants
+	$(BIN)/python tests/mutants.py target/mutants/release/lib_native.so
 
 # The pages of docs/ as a site in site/; their generated parts are written anew.
 docs: $(VENV)/.built $(VENV)/.docs

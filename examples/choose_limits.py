@@ -15,7 +15,7 @@ import duckdb
 import dpsql
 from dpsql.frontends.demo import sample
 from dpsql.history import recorded
-from dpsql.policy.problems import problems, warnings
+from dpsql.problems import problems, warnings
 
 POLICY = """
 [budget]

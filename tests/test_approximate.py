@@ -46,15 +46,13 @@ def test_claim(epsilon: str, delta: str, blocks: list[int]) -> None:
     """What was drawn is (epsilon, delta)-DP in 60 digits, and hardly less; with a little less noise it is refused."""
     made = approximate(Fraction(epsilon), Fraction(delta), blocks)
     mu = precise(made.mu2) ** HALF
-    assert true_delta(mu, precise(made.epsilon)) <= precise(made.release.noise)
+    assert true_delta(mu, precise(made.epsilon)) <= precise(made.noise)
     if Fraction(1, 10**6) <= made.epsilon < 10**6:  # beyond, rounding is wider
-        assert true_delta(mu * (1 + 1e-7), precise(made.epsilon)) > precise(made.release.noise)
+        assert true_delta(mu * (1 + 1e-7), precise(made.epsilon)) > precise(made.noise)
     assert (made.cost("epsilon"), made.delta) == (Fraction(epsilon), Fraction(delta))
-    less = tuple(
-        Gaussian(one.scale * (1 - 1e-8), one.sensitivity) for one in made.release.drawn if isinstance(one, Gaussian)
-    )
+    less = tuple(Gaussian(one.scale * (1 - 1e-8), one.sensitivity) for one in made.drawn if isinstance(one, Gaussian))
     with pytest.raises(ValueError, match="costs more"):
-        Approximate(made.epsilon, made.release.noise, less)
+        Approximate(made.epsilon, made.noise, less)
 
 
 @pytest.mark.parametrize("persons", [1, 2, 4, 30])
@@ -62,12 +60,12 @@ def test_groups(persons: int) -> None:
     """k persons: k mu, at the same delta for the noise and the threshold's own; as dp-accounting has it."""
     made = approximate(Fraction(1), Fraction(1, 10**6), [1], keys=3)
     sigma = 1 / (persons * math.sqrt(made.mu2))
-    wanted = get_epsilon_gaussian(sigma, float(made.release.noise), 1e-9)
+    wanted = get_epsilon_gaussian(sigma, float(made.noise), 1e-9)
     assert float(made.epsilon_for(persons)) == pytest.approx(wanted, rel=1e-6)
     assert made.epsilon_for(persons) >= persons * made.epsilon
-    _, threshold = made.release.drawn
+    _, threshold = made.drawn
     assert isinstance(threshold, Threshold)
-    assert made.delta_for(persons) == made.release.noise + threshold.delta_for(persons)
+    assert made.delta_for(persons) == made.noise + threshold.delta_for(persons)
 
 
 @settings(deadline=None, max_examples=60)
@@ -94,9 +92,9 @@ def test_no_other_noise_and_no_other_ledger() -> None:
             Approximate(Fraction(1), Fraction(1, 10**6), drawn)
     for epsilon, noise in ((0, HALF), (-1, HALF), (1, 0), (1, 1), (1, 2)):
         with pytest.raises(ValueError):
-            Approximate(Fraction(epsilon), Fraction(noise), made.release.drawn)
+            Approximate(Fraction(epsilon), Fraction(noise), made.drawn)
     with pytest.raises(ValueError, match="no pure epsilon"):  # alone it cannot be charged there
-        cost(made.release.drawn, "epsilon")
+        cost(made.drawn, "epsilon")
 
 
 # --- in a ledger ------------------------------------------------------------------------------------------------------

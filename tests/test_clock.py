@@ -96,5 +96,5 @@ def test_compiling_has_no_clock_of_its_own() -> None:
         compile(RECENT, catalog("gdp"), Fraction(1), Fraction(1, 10**8))
     made = compile(RECENT, catalog("gdp"), Fraction(1), Fraction(1, 10**8), now=FIRST)
     assert "2021-02-01 12:34:56" in made.parts[0].release.inner
-    passes = Path(sessions.__file__).parent / "passes"
+    passes = Path(sessions.__file__).parent / "compiler"
     assert not any("datetime.now" in file.read_text() for file in passes.glob("*.py"))

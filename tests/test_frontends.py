@@ -271,10 +271,10 @@ def test_proof(tmp_path: Path) -> None:
     steps = [step for step in re.split(r"\n\n(?=\w[\w.]*: )", printed)[1:] if not step.startswith("Theorem: ")]
     names = {step.split(":")[0].split(".")[-1] for step in steps}
     assert {
-        "parse",
-        "resolve",
+        "derive",
+        "find_rows",
         "track",
-        "split",
+        "ask",
         "limit",
         "allot",
         "ledger",

@@ -306,8 +306,10 @@ class Snapshot:
         cells = ", ".join(f"CAST({quoted(word)} AS {type_.sql}) AS {quoted(word)}" for word, type_ in table.columns)
         self._connection.execute(f'CREATE OR REPLACE TEMP TABLE {word} AS SELECT {cells} FROM temp.main."incoming"')
         self._connection.unregister("incoming")
-        key = ", ".join(map(quoted, table.key))
-        told_apart = f"count(DISTINCT ({key})) = count(*)" if key else "true"
+        key, known = ", ".join(map(quoted, table.key)), " AND ".join(f"{quoted(c)} IS NOT NULL" for c in table.key)
+        told_apart = (
+            f"count(DISTINCT ({key})) FILTER (WHERE {known}) = count(*) FILTER (WHERE {known})" if key else "true"
+        )
         question = f"SELECT count(*), {told_apart} FROM temp.main.{word}"
         ((size, apart),) = self._connection.execute(question).fetchall()
         if size > RELEASED:  # they would multiply a person's rows, and a clock would tell

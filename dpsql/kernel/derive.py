@@ -41,7 +41,7 @@ from dpsql.kernel.relations import (
 from dpsql.policy.catalog import Column as Stored
 from dpsql.policy.catalog import Interval, Table, Type, Value, encodable, fold
 
-MAX_NODES, MAX_DEPTH = 200_000, 400  # of a request
+MAX_NODES, MAX_DEPTH = 200_000, 2_000  # of a request
 AGGREGATES = frozenset((*relations.MEASURES, "first", "last"))
 KINDS = ("inner", "left", "full", "semi", "anti")
 COMBINATIONS = ("union all", "union", "intersect", "except")

@@ -54,7 +54,7 @@ class Release:
     """All that is needed to release sums of a request: exact queries, limits, noise, charge. Constructed only by `allot`."""
 
     request: Request
-    catalog: Catalog
+    catalog: Catalog = field(repr=False)
     reference: Callable[[], str] = field(repr=False)  # makes `inner`, which most queries do not need
     tables: frozenset[tuple[str, str, str]]
     keys: Keys

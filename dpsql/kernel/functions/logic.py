@@ -230,7 +230,22 @@ def extreme(name: str) -> Function:
         ends = (found.bounded[0], sharp) if name == "least" else (sharp, found.bounded[1])
         return replace(found, range=(min(range_), max(range_)), declared=all(ends), ends=ends)
 
-    return named(name, (1, 99), facts, lambda s, a, r: invoke(name, *converted(s, a, r.type)))
+    def total(sides: Sides, arguments: Sequence[Facts], result: Facts) -> exp.Expr:
+        found = converted(sides, arguments, result.type)
+        if result.type != INTERVAL:
+            return invoke(name, *found)
+        # The engine compares months before days there: LEAST('400000 days', '1 month') is 400000 days, which it then takes to
+        # be less than a month, and leaves out a guard.
+        return reduce(lambda one, two: picked(name, one, two), found)
+
+    return named(name, (1, 99), facts, total)
+
+
+def picked(name: str, one: exp.Expr, two: exp.Expr) -> exp.Expr:
+    """The lesser or the greater of two values; NULL is none."""
+    test = (exp.LT if name == "least" else exp.GT)(this=again(two), expression=again(one))
+    gaps = [(exp.Is(this=again(side), expression=exp.Null()), other) for side, other in ((one, two), (two, one))]
+    return when(*((test_, other.copy()) for test_, other in gaps), (test, two), default=one)
 
 
 COMPARISONS: dict[str, type[exp.Binary]] = {

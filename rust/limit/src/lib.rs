@@ -60,6 +60,17 @@ use parts::{Inbox, Scratch};
 use person::Totals;
 use rank::Ranks;
 
+/// Whether this mistake is to be made: never, but in a build whose tests are tested (`make mutants`).
+#[cfg(feature = "mutants")]
+pub(crate) fn mutant(name: &str) -> bool {
+    std::env::var("DPSQL_MUTANT").is_ok_and(|wanted| wanted == name)
+}
+
+#[cfg(not(feature = "mutants"))]
+pub(crate) const fn mutant(_: &str) -> bool {
+    false
+}
+
 /// Rows that are worked on at a time: what they need stays near the processor.
 const SLICE: usize = 1 << 11;
 

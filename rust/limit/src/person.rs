@@ -85,7 +85,8 @@ impl<'a> Totals<'a> {
             plain: vec![0; count * columns.len()],
             columns,
             packed,
-            within: limits.max_rows.pow(limits.norm),
+            within: (limits.max_rows + u128::from(crate::mutant("rust_limit_off_by_one")))
+                .pow(limits.norm),
             once: limits.blocks.iter().any(|block| block.kind == Kind::Persons),
             linear: limits.blocks.iter().all(|block| block.kind == Kind::Rows),
             rows: vec![0; count],
@@ -156,7 +157,8 @@ impl<'a> Totals<'a> {
         for (_, key) in self.kept.drain(..) {
             self.rows[key as usize] = 0;
             if within {
-                self.sums[key as usize * width(self.limits)] += 1;
+                self.sums[key as usize * width(self.limits)] +=
+                    1 + i128::from(crate::mutant("rust_person_counts_twice"));
             }
         }
         within
@@ -185,9 +187,10 @@ impl<'a> Totals<'a> {
             }
             self.rows[key] += u32::try_from(rows_of(record)).expect("it has 8 bits");
         }
-        if self.kept.len() > self.limits.max_groups {
-            self.kept.select_nth_unstable_by(self.limits.max_groups, first_of(self.keys));
-            for (_, key) in self.kept.drain(self.limits.max_groups..) {
+        let most = self.limits.max_groups + usize::from(crate::mutant("rust_one_group_more"));
+        if self.kept.len() > most {
+            self.kept.select_nth_unstable_by(most, first_of(self.keys));
+            for (_, key) in self.kept.drain(most..) {
                 self.rows[key as usize] = 0;
             }
         }
@@ -210,7 +213,9 @@ impl<'a> Totals<'a> {
             self.count_groups();
         }
         let (width, within) = (width(self.limits), size <= self.within);
-        let root = Divisor::new(if within { 1 } else { root(size, self.limits.norm) });
+        let norm = if crate::mutant("rust_norm_with_another_root") { 2 } else { self.limits.norm };
+        let loose = u128::from(crate::mutant("rust_root_too_small"));
+        let root = Divisor::new(if within { 1 } else { root(size, norm) - loose });
         for pair in &self.pairs {
             let mut place = pair.key as usize * width;
             if self.limits.private {
@@ -226,7 +231,8 @@ impl<'a> Totals<'a> {
                     Kind::Persons if value == 0 => 0,
                     Kind::Persons => once(
                         self.groups[column.block],
-                        self.limits.in_groups,
+                        self.limits.in_groups
+                            + u128::from(crate::mutant("rust_counts_in_one_group_more")),
                         self.limits.norm,
                         block.weight,
                         block.whole,

@@ -162,9 +162,8 @@ fn limit(
         .transpose()
         .map_err(Failure::Limit)?;
     let reader = rows.map(reader_of).transpose()?;
-    let exact = py.detach(|| {
-        dpsql_limit::limit(&limits, declared, sums.as_ref(), found, counted, reader)
-    });
+    let exact =
+        py.detach(|| dpsql_limit::limit(&limits, declared, sums.as_ref(), found, counted, reader));
     let exact = exact.map_err(Failure::Limit)?;
     let schema = exact.schema();
     let reader: Reader = Box::new(RecordBatchIterator::new([Ok(exact)], schema));
@@ -214,12 +213,7 @@ fn choose(exact: &Bound<PyAny>, rate: f64, weights: &Bound<PyAny>) -> PyResult<V
     chosen(exact.py(), reader_of(exact)?, rate, weights)
 }
 
-fn chosen(
-    py: Python,
-    reader: Reader,
-    rate: f64,
-    weights: &Bound<PyAny>,
-) -> PyResult<Vec<usize>> {
+fn chosen(py: Python, reader: Reader, rate: f64, weights: &Bound<PyAny>) -> PyResult<Vec<usize>> {
     let weights: Vec<Vec<u128>> =
         weights.extract().map_err(|_| Failure::Noise(dpsql_noise::Error::Weights))?;
     Ok(py.detach(|| {
