@@ -10,9 +10,11 @@ from dpsql.compiler.lower import OPERATORS, TYPES
 from dpsql.policy.catalog import fold
 
 
-def label(node: exp.Expr, top: bool = False) -> str:
+def label(node: exp.Expr | None, top: bool = False) -> str:
     """DuckDB's name for an expression: count_star(), (sum(x) / 2), ..."""
     match node:
+        case None:  # half an expression, which is refused later
+            return ""
         case exp.Cast() if node.meta.get("called"):  # what stood there before
             return str(node.meta["called"])
         case exp.Column():
