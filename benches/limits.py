@@ -54,8 +54,8 @@ def main() -> None:
                     policy = declared(EVENTS, query, form == "norm")
                     with dpsql.connect(own, policy=policy, ledger=":memory:") as db:
                         plan = db.explain(query.sql).plan
-                        assert isinstance(plan, Plan) and plan.release.limits is not None
-                        sql = plan.release.limits.rows
+                        assert isinstance(plan, Plan) and plan.release.limits
+                        sql = plan.release.limits[0].rows
                         steps = {
                             "plain": lambda q=query: own.sql(q.sql).fetchall(),
                             "stream": lambda s=sql: drop(own.sql(s)),

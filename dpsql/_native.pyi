@@ -72,6 +72,10 @@ class Totals:
         threshold: int | None = None,
     ) -> Noisy:
         """As `add_noise`. Raises ValueError the second time."""
+    def beside(self, others: Sequence[Totals], keys: int, names: Sequence[str]) -> Totals:
+        """The columns of these names, of this table and of others, whose rows are found by key; so many of the first columns are
+        keys. Without keys all have the same rows. What others have of keys that are not here is left out. Raises ValueError if a
+        column is missing, and the second time."""
     def choose(self, rate: float, weights: Sequence[Sequence[int]]) -> list[int]:
         """As the function of this name. Raises ValueError the second time."""
 
@@ -92,6 +96,10 @@ def limit(
     `rows` has a reference in the place of the person: the first of them are references (whole numbers) and persons, and each
     of the others references and what these refer to. `persons` is the first
     column of `rows`, or has more rows than that: it is read before, and tells who has few.
+
+    Where `limits.values`, `rows` has a person; the keys; a value, which counts once for each key; what it adds if that is not one; and
+    a hash of person, keys and value (uint32). Each person keeps `max_rows` of their keys and values, the first by the hash. There
+    are no other streams then, and no persons in the result.
 
     Raises ValueError for rows that are not so, a type that is none of whole number, decimal, double,
     text, date, timestamp and truth value, or more than 40 columns. The texts are constant and name no value.

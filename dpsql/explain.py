@@ -319,20 +319,18 @@ def formatted(sql: str) -> str:
 
 def queries(plan: Plan) -> Iterator[str]:
     """The SQL of a release, with what each query is for as a comment above it."""
-    limits = plan.release.limits
-    inner = "the exact query, whose integers get noise"
     runs: list[tuple[str, str]] = (
         [("limits are chosen from this first", plan.release.climb)] if plan.then is not None else []
     )
-    if limits is not None:
+    for limits in plan.release.limits:
+        rows = "rows, which are limited and added up natively"
         runs += [("whose the rows are", sql) for sql in limits.owners]
         runs += [
             ("how many rows each person has", limits.persons),
-            ("rows, which are limited and added up natively", limits.rows),
+            ("rows with values, of which each counts once, limited natively" if limits.values else rows, limits.rows),
             ("added up by the engine, as there is nothing to limit", limits.sums),
         ]
-        inner = "in SQL alone, what gives the same integers"
-    runs += [(inner, plan.release.inner), ("computed from the release", plan.outer)]
+    runs += [("computed from the release", plan.outer)]
     for what, sql in runs:
         if sql:
             yield f"-- {what}\n{formatted(sql)};"

@@ -7,20 +7,26 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from dpsql._native import Keys, limit
+from dpsql._native import Keys, Totals, limit
 from dpsql.compiler.program import Plan
+from dpsql.kernel.keys import PublicKeys
+from dpsql.kernel.limits.native_form import Limits
 
 
 def natively(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:
     """Its rows with all keys, and with noise so small that there is none."""
-    assert plan.release.limits is not None
-    limits = plan.release.limits
+    found = [one_pass(connection, limits) for limits in plan.release.limits]
+    keys = 0 if isinstance(plan.release.keys, PublicKeys) else len(plan.release.keys.columns)
+    exact = found[0].beside(found[1:], keys, list(plan.release.noise)) if len(found) > 1 else found[0]
+    scales, least = [2.0**-200] * len(plan.release.noise), 0 if plan.release.threshold else None
+    return rows_of(plan, exact.with_noise("laplace", scales, least))
+
+
+def one_pass(connection: duckdb.DuckDBPyConnection, limits: Limits) -> Totals:
     rows, sums, persons = (connection.sql(sql) if sql else None for sql in (limits.rows, limits.sums, limits.persons))
     owners = [connection.sql(sql) for sql in limits.owners]
-    declared = Keys(connection.sql(plan.release.limits.declared)) if plan.release.limits.declared else None
-    scales, least = [2.0**-200] * len(plan.release.noise), 0 if plan.release.threshold else None
-    exact = limit(rows, sums, declared, limits, owners, persons).with_noise("laplace", scales, least)
-    return rows_of(plan, exact)
+    declared = Keys(connection.sql(limits.declared)) if limits.declared else None
+    return limit(rows, sums, declared, limits, owners, persons)
 
 
 def by_sql(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:

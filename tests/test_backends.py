@@ -14,7 +14,7 @@ import shop
 
 import dpsql
 from dpsql.kernel.exact import ExactQuery
-from dpsql.kernel.noise import Exact, Release
+from dpsql.kernel.noise import Exact, Release, Streams
 
 COUNT = "SELECT count(*) FROM customer"
 
@@ -204,10 +204,12 @@ def test_the_engine_parser_confirms_only_what_was_planned(owner: duckdb.DuckDBPy
         db._shadow.confirm(other(plan, sql, plan.release.exact.all))
 
 
-def other(plan: Any, sql: str, owners: Any = ()) -> Release:
+def other(plan: Any, sql: str, more: tuple[ExactQuery, ...] = ()) -> Release:
     """A release that runs this SQL."""
     query = ExactQuery(sql, plan.release.tables, 0)
-    return dataclasses.replace(plan.release, exact=Exact(rows=query, owners=owners))
+    (limits, *_) = plan.release.limits
+    streams = Streams(limits, query, more, None, None)
+    return dataclasses.replace(plan.release, exact=Exact(passes=(streams,)))
 
 
 def test_what_the_engine_cannot_run_is_refused_before_the_charge(owner: duckdb.DuckDBPyConnection) -> None:

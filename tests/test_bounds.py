@@ -145,7 +145,7 @@ def test_one_row_in_each_group(query: str, ledger: str) -> None:
     assert made.question.apart
     counted = f"{made.inner().args['with_'].sql('duckdb')} SELECT max(n) FROM pairs"
     assert engine().execute(counted).fetchall() == [(1,)]
-    assert plan.release.limits is not None
+    assert plan.release.limits
     assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.release.keys, PublicKeys))
 
 

@@ -55,6 +55,13 @@ MEASURES = [
     *["count(*)", "count(x)", "count(word)", "sum(x)", "avg(y)", "var_pop(x)", "corr(x, y)", "regr_slope(y, x)"],
     *["count(DISTINCT person)", "count(DISTINCT person) FILTER (WHERE x > 3)", "sum(x) FILTER (WHERE flag)"],
     *["sum(level)", "avg(small)", "sum(ubig)", "avg(price)", "sum(x + y)"],  # within ranges, and outside of them
+    *[
+        f"count(DISTINCT {column})"
+        for column in ("x", "word", "price", "day", "moment", "flag", "ubig", "kind", "level")
+    ],
+    *["count(DISTINCT word || word)", "count(DISTINCT moment - TIMESTAMP '2020-01-01')", "count(DISTINCT ubig * 10)"],
+    *["sum(DISTINCT x)", "avg(DISTINCT y)", "var_pop(DISTINCT x)", "sum(DISTINCT small)", "avg(DISTINCT price)"],
+    *["sum(DISTINCT ubig)", "sum(DISTINCT level)", "count(DISTINCT x) FILTER (WHERE flag)", "sum(DISTINCT x + y)"],
 ]
 
 
@@ -114,9 +121,34 @@ def test_same_integers(
         keys = ["kind"]  # without a delta groups are public
     query = f"SELECT {', '.join([*keys, *measures])} FROM t {'GROUP BY ALL' if keys else ''}"
     plan = planned(parse(query), catalog)
-    assert plan.release.limits is not None
+    assert plan.release.limits
     ordered = isinstance(plan.release.keys, PublicKeys)
     assert same(natively(connection, plan), by_sql(connection, plan), ordered)
+
+
+@pytest.mark.parametrize("keys", ["", "kind", "kind, level", "word", "word, small"])
+def test_many_columns_are_several_passes(keys: str) -> None:
+    """Each pass keeps the same groups of a person, and its columns stand beside those of others by key."""
+    connection = duckdb.connect()
+    columns = ", ".join(f"{name} {type_}" for name, (type_, _) in KEYS.items())
+    connection.execute(f"CREATE TABLE t (person BIGINT, {columns}, x DOUBLE, y DOUBLE)")
+    connection.execute(
+        "INSERT INTO t (person, word, kind, level, small, x, y) SELECT hash(i) % 50, 'w' || i % 40, "
+        "['x', 'y', 'z', NULL][1 + i % 4], i % 5, i % 3, i % 11, i % 13 FROM range(3000) r(i)"
+    )
+    known = read_policy(policy("gdp", 5, 3))
+    with DuckDB(connection).snapshot() as snapshot:
+        catalog = build(known, snapshot.schemas(known.tables))
+    listed = [f"corr(x + {i}, y)" for i in range(4)] + [f"var_pop(x * {i}), avg(DISTINCT x * {i})" for i in range(1, 6)]
+    listed += ["count(*)", "count(DISTINCT person)", "count(DISTINCT word)"]
+    plan = planned(
+        parse(f"SELECT {', '.join(filter(None, [keys, *listed]))} FROM t {'GROUP BY ALL' * bool(keys)}"), catalog
+    )
+    assert (
+        sum(not one.values for one in plan.release.limits) > 1 and sum(one.values for one in plan.release.limits) == 6
+    )
+    found = natively(connection, plan)
+    assert found and same(found, by_sql(connection, plan), isinstance(plan.release.keys, PublicKeys))
 
 
 def many(n: int) -> duckdb.DuckDBPyConnection:
@@ -298,27 +330,25 @@ def math_part(x: int, grid: int, power: int) -> int:
     return x**power * (grid - x) ** (2 - power) * (2 if power == 1 else 1)
 
 
-def test_which_form_runs_is_shown() -> None:
+def test_what_runs_is_shown() -> None:
     connection = many(100)
     tables = {"t": {"person": "person", "columns": {"x": {"between": [0, 10]}}}}
     db = dpsql.connect(connection, policy={**policy("gdp", 8, 3), "tables": tables}, ledger=":memory:")
-    native, plain = (db.explain(f"SELECT {what} FROM t") for what in ("count(*)", "count(DISTINCT word)"))
+    native, values = (db.explain(f"SELECT {what} FROM t") for what in ("count(*)", "count(DISTINCT word)"))
     assert (
         isinstance(native.plan, Plan)
-        and native.plan.release.limits is not None
-        and formatted(native.plan.release.limits.rows) in native.sql
+        and native.plan.release.limits
+        and formatted(native.plan.release.limits[0].rows) in native.sql
     )
     assert (
-        isinstance(plain.plan, Plan)
-        and plain.plan.release.limits is None
-        and formatted(plain.plan.release.inner) in plain.sql
+        isinstance(values.plan, Plan)
+        and values.plan.release.limits[0].values
+        and formatted(values.plan.release.limits[0].rows) in values.sql
     )
     people = db.explain("SELECT count(DISTINCT person) FROM t WHERE x > 3")
-    assert (
-        isinstance(people.plan, Plan) and people.plan.release.limits is not None and not people.plan.release.limits.rows
-    )
-    assert formatted(people.plan.release.limits.sums) in people.sql and "nothing to limit" in people.sql
-    assert "natively" in native.sql and "natively" not in plain.sql
+    assert isinstance(people.plan, Plan) and people.plan.release.limits and not people.plan.release.limits[0].rows
+    assert formatted(people.plan.release.limits[0].sums) in people.sql and "nothing to limit" in people.sql
+    assert "natively" in native.sql and "each counts once, limited natively" in values.sql
 
 
 def test_threads_find_new_keys_while_parts_are_merged() -> None:
@@ -362,7 +392,7 @@ def test_keys_of_one_column_are_enforced_together() -> None:
         ):
             query = f"SELECT {key}, count(*) FROM t GROUP BY {key}"
             plan = db.explain(query).plan
-            assert isinstance(plan, Plan) and plan.release.limits is not None
+            assert isinstance(plan, Plan) and plan.release.limits
             assert same(natively(owner, plan), by_sql(owner, plan), isinstance(plan.release.keys, PublicKeys)), key
             db.sql(query)
 
@@ -405,7 +435,7 @@ def plan_of(own: duckdb.DuckDBPyConnection, tables: dict[str, Any], query: str, 
     }
     with dpsql.connect(own, policy=policy, ledger=":memory:") as db:
         plan = db.explain(query).plan
-    assert isinstance(plan, Plan) and plan.release.limits is not None
+    assert isinstance(plan, Plan) and plan.release.limits
     return plan
 
 
@@ -423,7 +453,7 @@ def test_many_keys_and_persons_with_large_numbers(groups: int) -> None:
             "SELECT k, count(*) FROM t WHERE x > 5 GROUP BY k",
         ):
             plan = plan_of(own, tables, query, 10, groups)
-            assert plan.release.limits is not None and bool(plan.release.limits.persons) == (groups > 1)
+            assert plan.release.limits and bool(plan.release.limits[0].persons) == (groups > 1)
             assert same(natively(own, plan), by_sql(own, plan), False)
 
 
@@ -438,10 +468,12 @@ def test_no_more_persons_are_counted_than_are_enough(groups: int, enough: int | 
             "FROM range(500000) r(i)"
         )
         plan = plan_of(own, {"t": {"person": "person"}}, "SELECT k, count(*) FROM t GROUP BY k", 60, groups)
-        assert plan.release.limits is not None and bool(plan.release.limits.persons) == (groups > 3)
-        assert plan.release.threshold is not None and plan.release.limits.enough == plan.release.threshold.enough
+        assert plan.release.limits and bool(plan.release.limits[0].persons) == (groups > 3)
+        assert plan.release.threshold is not None and plan.release.limits[0].enough == plan.release.threshold.enough
         reference = partial(plan.release.reference.func, enough)  # type: ignore[attr-defined]
-        made = replace(plan.release, reference=reference, limits=replace(plan.release.limits, enough=enough))
+        made = replace(
+            plan.release, reference=reference, limits=tuple(replace(one, enough=enough) for one in plan.release.limits)
+        )
         plan = replace(plan, release=made)
         found = natively(own, plan)
         assert same(found, by_sql(own, plan), False)
@@ -449,7 +481,7 @@ def test_no_more_persons_are_counted_than_are_enough(groups: int, enough: int | 
         counted = plan_of(
             own, {"t": {"person": "person"}}, "SELECT k, count(DISTINCT person) FROM t GROUP BY k", 60, 40
         )
-        assert counted.release.limits is not None and counted.release.limits.enough is None  # here they are shown
+        assert counted.release.limits and counted.release.limits[0].enough is None  # here they are shown
 
 
 def test_references_are_followed_step_by_step() -> None:
@@ -473,7 +505,7 @@ def test_references_are_followed_step_by_step() -> None:
         }
         tables["people"]["key"], tables["trips"]["key"] = ["id"], ["trip"]
         plan = plan_of(own, tables, "SELECT k, count(*) FROM stops GROUP BY k", 100, 3)
-        assert plan.release.limits is not None and len(plan.release.limits.owners) == 2 and plan.release.limits.persons
+        assert plan.release.limits and len(plan.release.limits[0].owners) == 2 and plan.release.limits[0].persons
         assert same(natively(own, plan), by_sql(own, plan), True)
 
 
@@ -492,7 +524,7 @@ def test_what_is_referred_to_may_have_any_number(kind: str, end: str) -> None:
         owner = {"column": "account", "references": "people.account"}
         tables = {"people": {"person": "id", "key": ["account"]}, "orders": {"person": owner, "shared": True}}
         plan = plan_of(own, tables, "SELECT count(*) FROM orders", 30, 1)
-        assert plan.release.limits is not None and len(plan.release.limits.owners) == 1
+        assert plan.release.limits and len(plan.release.limits[0].owners) == 1
         assert same(natively(own, plan), by_sql(own, plan), True)
         own.execute("DELETE FROM orders")
         assert natively(own, plan) == by_sql(own, plan)
@@ -510,7 +542,7 @@ def test_many_owners_are_found_by_many_rows() -> None:
             "stops": {"person": {"column": "b", "references": "trips.b"}, "shared": True},
         }
         plan = plan_of(own, tables, "SELECT count(*) FROM stops", 30, 1)
-        assert plan.release.limits is not None and len(plan.release.limits.owners) == 2
+        assert plan.release.limits and len(plan.release.limits[0].owners) == 2
         assert same(natively(own, plan), by_sql(own, plan), True)
 
 

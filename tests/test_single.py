@@ -104,7 +104,7 @@ NEITHER = [
 @pytest.mark.parametrize("query", [*ONE_ROW, *ONE_GROUP])
 def test_nothing_is_limited(query: str) -> None:
     made = plan(query)
-    assert made.release.limits is not None and made.release.limits.sums and not made.release.limits.rows
+    assert made.release.limits and made.release.limits[0].sums and not made.release.limits[0].rows
     assert same(natively(database(), made), by_sql(database(), made), isinstance(made.release.keys, PublicKeys))
     if query in ONE_ROW:  # and what is known to be one row costs the noise of one
         assert made.release.max_rows == 1 and not {"rows", "groups"} & {
@@ -115,8 +115,8 @@ def test_nothing_is_limited(query: str) -> None:
 @pytest.mark.parametrize("query", NEITHER)
 def test_what_is_not_known_is_limited(query: str) -> None:
     made = plan(query)
-    assert made.release.limits is None or (made.release.limits.rows and not made.release.limits.sums)
-    if made.release.limits is not None:
+    assert not made.release.limits or (made.release.limits[0].rows and not made.release.limits[0].sums)
+    if made.release.limits:
         assert same(natively(database(), made), by_sql(database(), made), isinstance(made.release.keys, PublicKeys))
 
 

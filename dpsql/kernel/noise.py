@@ -28,25 +28,32 @@ MAX_SCALE = 2.0**90  # in grid units; sums and noise together must fit 38 digits
 
 
 @dataclass(frozen=True, eq=False)
-class Exact:
-    """The queries of a release. `choosing` is the only one of a release whose limits are to be chosen.
+class Streams:
+    """The queries of one native pass: `rows` are limited, `owners` says whose they are, `persons` has their persons alone, and
+    `sums` are of persons whom nothing limits."""
 
-    `inner` gives integers for each group. Else `rows` are limited natively: `owners` says whose they are, `persons` has their
-    persons alone, `sums` are of persons whom nothing limits, and `keys` lists the public groups.
-    """
+    limits: Limits
+    rows: ExactQuery | None
+    owners: tuple[ExactQuery, ...]
+    persons: ExactQuery | None
+    sums: ExactQuery | None
+
+
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """The queries of a release. `choosing` is the only one of a release whose limits are to be chosen; `keys` lists the
+    public groups."""
 
     choosing: ExactQuery | None = None
-    inner: ExactQuery | None = None
-    rows: ExactQuery | None = None
-    owners: tuple[ExactQuery, ...] = ()
-    persons: ExactQuery | None = None
-    sums: ExactQuery | None = None
+    passes: tuple[Streams, ...] = ()
     keys: ExactQuery | None = None
 
     @property
     def all(self) -> tuple[ExactQuery, ...]:
-        found = (self.choosing, self.inner, self.rows, *self.owners, self.persons, self.sums, self.keys)
-        return tuple(one for one in found if one is not None)
+        read = (
+            one for streams in self.passes for one in (*streams.owners, streams.persons, streams.rows, streams.sums)
+        )
+        return tuple(one for one in (self.choosing, *read, self.keys) if one is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +79,7 @@ class Release:
     ladder: Ladder | None
     climb: str  # what is asked for them
     sampled: tuple[Sampled, ...]  # all that is charged: the ledger keeps it, and computes the charge again from it
-    limits: Limits | None  # what runs in place of `inner`: rows from the engine, limited and added up natively
+    limits: tuple[Limits, ...]  # the passes in which rows from the engine are limited and added up natively
     covered: Approximate | None  # Gaussian noise in a pure ledger, with the epsilon and delta that it is charged for
     chosen: bool  # its limits were chosen by an earlier release
     exact: Exact
@@ -191,7 +198,7 @@ def allot(climbed: Climbed, request: Request, catalog: Catalog) -> Release:
         else []
     )
     tables = frozenset(table.path for start in top for table in reached(start, catalog))
-    limits = limited.limits and replace(limited.limits, enough=enough)
+    limits = tuple(replace(one, enough=enough) for one in limited.limits)
     choosing = climbed.query.sql("duckdb", comments=False, copy=False) if climbed.query is not None else ""
     made = Release(
         request,
@@ -216,15 +223,13 @@ def allot(climbed: Climbed, request: Request, catalog: Catalog) -> Release:
         limits,
         covered,
         bool(question.picked),
-        queries(limited, limits, choosing, tables, enough) if drawn else Exact(),
+        queries(limited, limits, choosing, tables) if drawn else Exact(),
         tuple(issue(ReleasedTable(t.name, tuple((c.name, c.type) for c in t.columns.values()), t.key)) for t in own),
     )
     return issue(made)
 
 
-def queries(
-    limited: Limited, limits: Limits | None, choosing: str, tables: frozenset[Path], enough: int | None
-) -> Exact:
+def queries(limited: Limited, limits: tuple[Limits, ...], choosing: str, tables: frozenset[Path]) -> Exact:
     """What runs for a release."""
 
     def exact(sql: str, rows: int = 0) -> ExactQuery | None:
@@ -234,11 +239,17 @@ def queries(
         return Exact(choosing=exact(choosing, sum(len(unknown.rungs) for unknown in limited.unknowns)))
     keys = limited.question.keys
     count = keys.count if isinstance(keys, PublicKeys) else 0
-    if limits is None:
-        return Exact(inner=exact(limited.reference(enough), count))
-    owners = tuple(one for sql in limits.owners if (one := exact(sql)) is not None)
-    sums = exact(limits.sums, int(not limits.keys))
-    return Exact(None, None, exact(limits.rows), owners, exact(limits.persons), sums, exact(limits.declared, count))
+    passes = tuple(
+        Streams(
+            one,
+            exact(one.rows),
+            tuple(found for sql in one.owners if (found := exact(sql)) is not None),
+            exact(one.persons),
+            exact(one.sums, int(not one.keys)),
+        )
+        for one in limits
+    )
+    return Exact(None, passes, exact(limits[0].declared, count))
 
 
 def bounded(noise: Mechanism) -> Mechanism:

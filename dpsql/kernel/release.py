@@ -24,24 +24,27 @@ Run = Callable[[ExactQuery], Stream]
 def limited(release: Release, run: Run) -> Totals:
     """The exact integers of a release, out of Python's reach.
 
-    Needs:   `run`, which gives the results of queries. Of `inner` one row for each key, integer columns in the order of the
-             release's noise, and private keys before them; of `rows` each row's person (or what leads to the person, and
-             where it leads), keys and values, the persons of these rows or of more, sums of persons whom nothing limits, and
-             all public keys
-    Gives:   for each key what the persons' limited rows add up to; for a choice, its scores
-    Proof:   one native call reads the streams and limits what persons add, where SQL has not done it, with the limits that
-             the sensitivities are for. A table of another size or with a NULL is an error
+    Needs:   `run`, which gives the results of queries. Of each pass `rows` has each row's person (or what leads to the person,
+             and `owners` where it leads), keys and values, `persons` the persons of these rows or of more, and `sums` are of
+             persons whom nothing limits; `keys` are all public keys
+    Gives:   for each key what the persons' limited rows add up to, in the order of the release's noise, with private keys before it;
+             for a choice, its scores
+    Proof:   native calls read the streams and limit what persons add, with the limits that the sensitivities are for; one more
+             puts what several have found beside one another, by key. A table of another size or with a NULL is an error
     Checked: test_limit, test_lemmas
     """
-    exact, limits = release.exact, release.limits
-    alone = exact.choosing or exact.inner
-    if alone is not None or limits is None:
-        assert alone is not None
-        return Totals(run(alone))
-    rows, sums, persons = (run(one) if one else None for one in (exact.rows, exact.sums, exact.persons))
-    owners = [run(one) for one in exact.owners]
+    exact = release.exact
+    if exact.choosing is not None:
+        return Totals(run(exact.choosing))
     declared = listed(exact.keys, run) if exact.keys else None
-    return _native.limit(rows, sums, declared, limits, owners, persons)
+    found = []
+    for one in exact.passes:
+        rows, sums, persons = (run(query) if query else None for query in (one.rows, one.sums, one.persons))
+        owners = [run(query) for query in one.owners]
+        found.append(_native.limit(rows, sums, declared, one.limits, owners, persons))
+    first, *others = found
+    keys = 0 if isinstance(release.keys, PublicKeys) else len(release.keys.columns)
+    return first.beside(others, keys, list(release.noise)) if others else first
 
 
 def release(made: Release, totals: Totals, ticket: Ticket) -> Noisy:

@@ -17,6 +17,8 @@ from dpsql.kernel.question import Question
 from dpsql.kernel.relations import Filter, Relation, select, steady
 from dpsql.policy.catalog import BIGINT, DOUBLE, HUGEINT, VARCHAR, Type
 
+SHORT = 64  # bytes of a text that is told apart by itself; a SHA-256 has as many digits
+
 
 def number(value: int) -> exp.Expr:
     return exp.Literal.number(value)
@@ -235,6 +237,27 @@ def measured(block: int, summand: Summand) -> list[exp.Expr]:
 
 def present(value: exp.Expr) -> exp.Expr:
     return exp.Not(this=exp.Paren(this=exp.Is(this=value, expression=exp.Null())))
+
+
+def claimed(axis: Axis) -> exp.Expr:
+    """A value that counts once: one representation for all that the engine takes for equal, and of a type that can be a key natively.
+
+    Long texts must not fill the memory: their place is taken by a hash that no other text is known to have, and none of the short ones
+    is as long.
+    """
+    value, type_ = total(axis.value), axis.value.facts.type
+    match type_.kind:
+        case "VARCHAR":
+            size = exp.Anonymous(this="strlen", expressions=[value])
+            hashed = exp.Anonymous(this="sha256", expressions=[value.copy()])
+            few = exp.LT(this=size, expression=number(SHORT))
+            return exp.Case(ifs=[exp.If(this=few, true=value.copy())], default=hashed)
+        case "INTERVAL":
+            return exp.Anonymous(this="epoch_us", expressions=[value])
+        case "OTHER" | "NULL":
+            return to_type(value, "VARCHAR")
+        case _:
+            return steady(value, type_)
 
 
 def hash_of(keys: Sequence[exp.Expr]) -> exp.Expr:

@@ -11,12 +11,13 @@ from typing import assert_never
 from sqlglot import exp
 
 from dpsql.kernel import algebra
-from dpsql.kernel.algebra import Column, identifier, name, total
+from dpsql.kernel.algebra import Column, identifier, name
 from dpsql.kernel.blocks import Unknown
 from dpsql.kernel.fan_out import cuts
 from dpsql.kernel.functions import cast
 from dpsql.kernel.keys import PrivateKeys, PublicKeys
 from dpsql.kernel.limits.grid import (
+    claimed,
     grids,
     huge,
     inputs,
@@ -36,7 +37,6 @@ from dpsql.kernel.limits.grid import (
 from dpsql.kernel.limits.native_form import Limits, natively
 from dpsql.kernel.limits.one_row import same_group, single
 from dpsql.kernel.question import Question
-from dpsql.kernel.relations import steady
 from dpsql.policy.catalog import DOUBLE, HUGEINT, Catalog, fold, on_the_way
 
 
@@ -50,7 +50,7 @@ class Limited:
     unknowns: tuple[Unknown, ...]
     norm: int
     notes: tuple[str, ...]
-    limits: Limits | None
+    limits: tuple[Limits, ...]
     even: bool  # one factor for all rows of a person, whatever groups they are in
 
     def inner(self, enough: int | None = None) -> exp.Select:
@@ -155,12 +155,12 @@ def query(
     keys = [name(column[0]) for column in question.keys.columns]
     columns = [c for i, s in enumerate(question.summands) for c in s.columns(i)]
     made = steps(question, max_rows, max_groups, in_groups, norm)
-    claimed = [i for i, s in enumerate(question.summands) if s.kind == "values"]
-    for i in claimed:
+    distinct = [i for i, s in enumerate(question.summands) if s.kind == "values"]
+    for i in distinct:
         made += values(question, i, max_rows)
-    if claimed:
-        made.append(("added", with_values(question, claimed)))
-    source = step("added" if claimed else "limited")
+    if distinct:
+        made.append(("added", with_values(question, distinct)))
+    source = step("added" if distinct else "limited")
     match question.keys:
         case PublicKeys() if not columns:  # there is nothing to ask about anyone
             return exp.select("*").from_(question.keys.table(), copy=False)
@@ -183,7 +183,7 @@ def query(
             query = exp.select(*keys, counted.as_("persons", quoted=True))
             query = query.select(*(huge(total_of(name(c))).as_(c, quoted=True) for c in columns))
             query = query.from_(source).group_by(*keys)
-            if claimed:  # a key that nobody has kept is none
+            if distinct:  # a key that nobody has kept is none
                 query = query.having(exp.GT(this=persons.copy(), expression=number(0)))
         case _:
             assert_never(question.keys)
@@ -197,9 +197,7 @@ def steps(question: Question, max_rows: int, max_groups: int, in_groups: int, no
     private = isinstance(question.keys, PrivateKeys)
 
     cells = (
-        (row_value(axis) if s.kind != "values" else steady(total(axis.value), axis.value.facts.type)).as_(
-            x, quoted=True
-        )
+        (row_value(axis) if s.kind != "values" else claimed(axis)).as_(x, quoted=True)
         for i, s in blocks
         for x, axis in zip(inputs(i), s.axes, strict=False)
     )
@@ -258,7 +256,7 @@ def values(question: Question, block: int, max_rows: int) -> list[tuple[str, exp
     claim = [name("person"), *keys, name(x)]
     known = present(name(x))
     few = exp.LTE(this=name("place"), expression=number(max_rows))
-    order = place([exp.Anonymous(this="hash", expressions=claim), *keys, name(x)])
+    order = place([place_of(claim), *keys, name(x)])
     itself = replace(axis, value=Column(x, axis.value.facts))
     return [
         (f"claims{block}", exp.select(*claim).distinct().from_(step("rows")).where(known)),

@@ -10,11 +10,12 @@ from sqlglot import exp
 
 from dpsql.kernel import algebra
 from dpsql.kernel.algebra import Call, Column, Expr, identifier, name, total
-from dpsql.kernel.blocks import Axis
+from dpsql.kernel.blocks import Axis, Summand
 from dpsql.kernel.functions import to_type
 from dpsql.kernel.keys import PrivateKeys, PublicKeys, numbered, text_of_keys
 from dpsql.kernel.limits.grid import (
     as_digits,
+    claimed,
     grids,
     hash_of,
     huge,
@@ -29,6 +30,7 @@ from dpsql.kernel.limits.grid import (
     rows_of,
     shared,
     short,
+    shown_rows,
     step,
     sum_of_own,
     times,
@@ -69,7 +71,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the native form of the limit pass is told: the numbers that stand in the SQL of the other. Made in `limit`."""
+    """What one native pass is told: what it reads, the limits and the blocks. Made in `limit`."""
 
     rows: str  # SQL for each row's person, keys and values; "" if there is nothing to limit
     owners: tuple[
@@ -88,74 +90,92 @@ class Limits:
     blocks: tuple[Block, ...]
     names: tuple[str, ...]  # of the columns of integers
     enough: int | None = None  # so many persons of a private key are counted at the most; None: all
+    values: bool = False  # whether rows are claims: of a person, keys, a value, what it adds, and a hash of the claim
 
 
 LISTED = 32  # texts that are looked up one after the other
-WIDEST = 36  # columns of the native form
-FINEST = 2**53  # grids of it
+WIDEST = 36  # columns of one native pass
 # Their hashes are computed there, and only for persons who have too many groups.
 QUICK = {"=", "!=", "<", "<=", ">", ">=", "BETWEEN", "AND", "OR", "NOT", "IS NULL"}  # functions in conditions
 HASHED = {f"{sign}{word}" for sign in ("", "U") for word in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")}
 
 
-def natively(question: Question, max_rows: int, max_groups: int, in_groups: int, norm: int) -> Limits | None:
-    """The same pass for `rust/limit`: the engine gives `rows`, and the rest is done there. None if only SQL can.
+def natively(question: Question, max_rows: int, max_groups: int, in_groups: int, norm: int) -> tuple[Limits, ...]:
+    """What `rust/limit` is told: one pass for blocks of rows and persons, or more if these are many, and one for each of values.
 
-    Needs:   the question of which `query` makes SQL, and the same limits
-    Gives:   what `limit_and_add_noise` needs to find the rows of `inner`, number for number
-    Proof:   `rows` is the step of that name with values still to be clipped, which is one comparison, and with rows of nobody,
-             which are left out there; or it has what leads to a person, and `owners` says where, for the same join
+    Needs:   the question of which `limit` speaks, and its limits
+    Gives:   passes, whose columns beside one another are the integers that `limit` gives. Of private keys the first pass has all
+             that there are
+    Proof:   `rows` has each row's person, keys and values. Values are still to be clipped, which is one comparison, and rows of
+             nobody are left out natively; or it has what leads to a person, and `owners` says where, for the same join
              (`referring`). `persons` is the same relation in the same snapshot, without keys and values, or has rows more: whoever
-             has few rows there has few. Private keys are ranked by the engine's own hashes, so that both forms rank
-             alike: `rows` has them, or they are of whole numbers, for which they are known. Rows with other keys than the declared
-             ones are left out there (`as_stored`). The other steps are the same integer arithmetic on the same numbers
-             (rust/limit). Which form runs depends on the text and on the schema alone
-    Checked: test_lemmas (both forms), test_limit
+             has few rows there has few. Private keys are ranked by the engine's own hashes, so that all passes rank
+             alike, and keep the same: `rows` has them, or they are of whole numbers, for which they are known. Rows with other keys
+             than the declared ones are left out natively (`as_stored`), or by the engine (`claims`). The rest is the
+             integer arithmetic of rust/limit; how many rows a person has with each key is the same in each pass. Which passes there
+             are depends on the text and on the schema alone
+    Checked: test_lemmas (against SQL), test_limit
     """
-    summands, keys = question.summands, [column[0] for column in question.keys.columns]
+    blocks = list(enumerate(question.summands))
+    parts: list[list[tuple[int, Summand]]] = [[]] if isinstance(question.keys, PrivateKeys) else []
+    for one in blocks:
+        if one[1].kind != "values":
+            if not parts or sum(len(s.indices) for _, s in (*parts[-1], one)) > WIDEST:
+                parts.append([])
+            parts[-1].append(one)
+    parts += [[one] for one in blocks if one[1].kind == "values"]
+    return tuple(one_pass(question, part, max_rows, max_groups, in_groups, norm) for part in parts)
+
+
+def one_pass(
+    question: Question, part: list[tuple[int, Summand]], max_rows: int, max_groups: int, in_groups: int, norm: int
+) -> Limits:
+    question = replace(question, summands=tuple(s for _, s in part))
+    values = any(s.kind == "values" for s in question.summands)
+
+    def counted(axis: Axis) -> bool:
+        return not values or axis.degree > 0  # each claim has a value
+
     blocks = tuple(
         Block(
-            s.kind,
-            tuple((axis.grid, axis.degree) for axis in s.axes),
-            tuple((index, s.factor(index)) for index in s.indices),
+            "rows" if values else s.kind,
+            tuple((axis.grid, axis.degree) for axis in s.axes if counted(axis)),
+            tuple(
+                (tuple(power for power, axis in zip(index, s.axes, strict=True) if counted(axis)), s.factor(index))
+                for index in s.indices
+            ),
             s.coarse,
             s.weight,
             shared(s.weight, in_groups),
         )
-        for s in summands
+        for s in question.summands
     )
-    types = {column[1].kind for column in question.keys.columns}
-    if (
-        (not summands and isinstance(question.keys, PublicKeys))
-        or any(s.kind == "values" for s in summands)
-        or types - {"BOOLEAN", "INTEGER", "DECIMAL", "DOUBLE", "VARCHAR", "DATE", "TIMESTAMP"}
-        or sum(len(block.columns) for block in blocks) > WIDEST
-        or any(axis.grid > FINEST for s in summands for axis in s.axes)
-    ):
-        return None
-    private, declared = isinstance(question.keys, PrivateKeys), ""
-    rows, owners, sums, counted = parted(question, max_rows, max_groups)
+    keys, private, declared = question.keys.columns, isinstance(question.keys, PrivateKeys), ""
+    if values:
+        found: Parts = (claims(question), [], None, None)
+    else:
+        found = parted(question, max_rows, max_groups)
+    rows, owners, sums, persons_ = found
     if keys and isinstance(question.keys, PublicKeys):
-        shown = ", ".join(map(quoted, keys))
-        declared = (
-            f'SELECT {shown} FROM ({text_of_keys(question.keys.columns, numbers=True)}) AS "keys" ORDER BY "row" ASC'
-        )
-    names = [c for i, s in enumerate(summands) for c in s.columns(i)]
+        shown = ", ".join(quoted(column[0]) for column in keys)
+        listed = text_of_keys(question.keys.columns, numbers=True)
+        declared = f'SELECT {shown} FROM ({listed}) AS "keys" ORDER BY "row" ASC'
     return Limits(
         text_of(rows),
         tuple(map(text_of, owners)),
-        text_of(counted),
+        text_of(persons_),
         text_of(sums),
         declared,
         len(keys),
         private,
-        hashed(question),
+        hashed(question) if not values else "pairs",
         norm,
         max_rows,
         max_groups,
         in_groups,
         blocks,
-        (*(["persons"] if private else []), *names),
+        (*(["persons"] if private and not values else []), *(c for i, s in part for c in s.columns(i))),
+        values=values,
     )
 
 
@@ -343,6 +363,24 @@ def streamed(question: Question, relation: Relation) -> exp.Select:
         after = [hash_.as_("hash", quoted=True), *after]
     made = [("rows", rows_of(question, as_stored(question, with_nobody(relation)), *cells))]
     return with_steps(by_number(question, "rows", [name("person")], after), made)
+
+
+def claims(question: Question) -> exp.Select:
+    """Each row's person, keys, the value that is counted once in each group, what it adds, and the hash that ranks the claim.
+
+    The value stands there as a key does, so that equal ones are the same. Rows of keys that are not shown are left out here: a
+    person would keep their claims in the place of others.
+    """
+    (summand,) = question.summands
+    (axis,), (x, y) = summand.axes, inputs(0)
+    keys = [name(column[0]) for column in question.keys.columns]
+    itself = replace(axis, value=Column(x, axis.value.facts))
+    added = [(as_digits(itself) or row_value(itself)).as_(y, quoted=True)] if axis.degree else []
+    hash_ = place_of([name("person"), *keys, name(x)]).as_("hash", quoted=True)
+    relation = with_nobody(mapped(shown_rows(question), read))
+    made = [("rows", rows_of(question, relation, claimed(axis).as_(x, quoted=True)))]
+    rows = by_number(question, "rows", [name("person")], [name(x), *added, hash_])
+    return with_steps(rows.where(present(name(x)), copy=False), made)
 
 
 def unlimited(question: Question, relation: Relation, one: bool) -> exp.Select:

@@ -30,6 +30,7 @@
 //! together, are an error, as memory is that ends.
 
 mod codes;
+mod distinct;
 mod intake;
 mod light;
 mod lists;
@@ -52,6 +53,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
 
 use codes::{Codes, UNKNOWN};
+pub use distinct::{beside, values};
 pub use intake::Counted;
 use intake::take_in;
 use measure::Measures;
@@ -283,7 +285,13 @@ fn run<const W: usize>(
         persons.for_each(|persons| *persons = enough.min(*persons));
     }
     let shown = if limits.private { count } else { shown };
-    table(limits, &columns, &key_fields, shown, found)
+    let batch = table(limits, &columns, &key_fields, shown, found)?;
+    if !limits.private {
+        return Ok(batch);
+    }
+    // A key that nobody has kept is none.
+    let kept = (0..count).map(|key| Some(found[key * person::width(limits)] > 0)).collect();
+    filter_record_batch(&batch, &kept).map_err(|_| Error::Type)
 }
 
 /// The fields of keys; checked from types alone, so that no row decides whether they can be limited.
@@ -370,6 +378,7 @@ fn add(
     Ok(())
 }
 
+/// Sums of the keys with numbers below `rows`, under the names of columns; with the keys before them if they are private.
 fn table(
     limits: &Limits,
     keys: &[ArrayRef],
@@ -377,7 +386,7 @@ fn table(
     rows: usize,
     sums: &[i128],
 ) -> Result<RecordBatch, Error> {
-    let width = person::width(limits);
+    let width = limits.names.len();
     let mut fields = Vec::new();
     let mut columns = Vec::new();
     if limits.private {
@@ -385,19 +394,14 @@ fn table(
         columns.extend_from_slice(keys);
     }
     for (column, name) in limits.names.iter().enumerate() {
-        let cells = (0..rows).map(|row| sums[row * width + column]);
-        let cells = Decimal128Array::from_iter_values(cells).with_data_type(INTEGER);
         fields.push(Arc::new(Field::new(name, INTEGER, false)));
-        columns.push(Arc::new(cells));
+        columns.push(integers((0..rows).map(|row| sums[row * width + column])));
     }
-    let batch =
-        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|_| Error::Type)?;
-    if !limits.private {
-        return Ok(batch);
-    }
-    // A key that nobody has kept is none.
-    let kept = (0..rows).map(|row| Some(sums[row * width] > 0)).collect();
-    filter_record_batch(&batch, &kept).map_err(|_| Error::Type)
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|_| Error::Type)
+}
+
+fn integers(cells: impl Iterator<Item = i128>) -> ArrayRef {
+    Arc::new(Decimal128Array::from_iter_values(cells).with_data_type(INTEGER))
 }
 
 fn cores() -> usize {

@@ -93,6 +93,11 @@ impl Keys {
 struct Totals(Mutex<Option<Reader>>);
 
 impl Totals {
+    fn of(exact: RecordBatch) -> Self {
+        let schema = exact.schema();
+        Self(Mutex::new(Some(Box::new(RecordBatchIterator::new([Ok(exact)], schema)))))
+    }
+
     fn take(&self) -> Result<Reader, Failure> {
         let mut reader = self.0.lock().map_err(|_| Failure::Stream)?;
         reader.take().ok_or(Failure::Stream)
@@ -122,6 +127,28 @@ impl Totals {
         Ok(py.detach(|| release(reader, mechanism, &scales, threshold))?)
     }
 
+    /// The columns of these names, of this table and of others; the first columns are the keys of its rows.
+    #[allow(clippy::needless_pass_by_value)] // PyO3 gives arguments by value
+    fn beside(
+        &self,
+        py: Python,
+        others: Vec<Bound<Self>>,
+        keys: usize,
+        names: Vec<String>,
+    ) -> PyResult<Self> {
+        let others = others.iter().map(|other| other.get().take());
+        let readers: Vec<_> = std::iter::once(self.take()).chain(others).collect();
+        let exact = py.detach(|| {
+            let tables = readers.into_iter().map(|reader| whole(reader?));
+            Ok::<_, Failure>(dpsql_limit::beside(
+                &tables.collect::<Result<Vec<_>, _>>()?,
+                keys,
+                &names,
+            )?)
+        });
+        Ok(Self::of(exact?))
+    }
+
     /// As the function of this name.
     fn choose(&self, py: Python, rate: f64, weights: &Bound<PyAny>) -> PyResult<Vec<usize>> {
         chosen(py, self.take()?, rate, weights)
@@ -141,7 +168,17 @@ fn limit(
     owners: Option<Vec<Bound<PyAny>>>,
     persons: Option<&Bound<PyAny>>,
 ) -> PyResult<Totals> {
+    let values = limits.values;
     let limits = limits.checked()?;
+    if values {
+        let (Some(rows), None, None, None) = (rows, sums, persons, owners.iter().flatten().next())
+        else {
+            return Err(Failure::Limit(dpsql_limit::Error::Columns).into());
+        };
+        let (reader, declared) = (reader_of(rows)?, declared.map(|keys| &keys.get().0));
+        let exact = py.detach(|| dpsql_limit::values(&limits, declared, reader));
+        return Ok(Totals::of(exact.map_err(Failure::Limit)?));
+    }
     // An engine's connection gives one stream at a time: each is read before the next is asked for.
     let read = |stream: Option<&Bound<PyAny>>| -> Result<Option<RecordBatch>, Failure> {
         let reader = stream.map(reader_of).transpose()?;
@@ -164,10 +201,7 @@ fn limit(
     let reader = rows.map(reader_of).transpose()?;
     let exact =
         py.detach(|| dpsql_limit::limit(&limits, declared, sums.as_ref(), found, counted, reader));
-    let exact = exact.map_err(Failure::Limit)?;
-    let schema = exact.schema();
-    let reader: Reader = Box::new(RecordBatchIterator::new([Ok(exact)], schema));
-    Ok(Totals(Mutex::new(Some(reader))))
+    Ok(Totals::of(exact.map_err(Failure::Limit)?))
 }
 
 /// All rows in one batch.

@@ -17,6 +17,7 @@ pub struct Limits {
     enough: Option<u128>,
     blocks: Vec<Block>,
     names: Vec<String>,
+    pub values: bool,
 }
 
 #[derive(FromPyObject)]
@@ -40,7 +41,7 @@ impl Limits {
             hashed: match &*self.hashed {
                 "" => Hashed::Nothing,
                 "keys" if self.private => Hashed::Keys, // public keys may have no number
-                "pairs" if self.private => Hashed::Pairs,
+                "pairs" if self.private || self.values => Hashed::Pairs,
                 _ => return Err(Failure::Limit(dpsql_limit::Error::Columns)),
             },
             norm: self.norm,
