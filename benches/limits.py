@@ -4,7 +4,7 @@ python benches/limits.py [--rows N] [--times N]
 
 plain   the plain query
 stream  DuckDB's rows of person, key and value as Arrow, read and dropped
-native  the call that reads them, limits each person and adds the noise
+native  the calls that read them and limit each person
 whole   the query as a session answers it
 
 For what is inside `native`: perf record python benches/limits.py, and perf report.
@@ -25,7 +25,7 @@ from workloads import EVENTS
 
 import dpsql
 from dpsql.compiler.program import Plan
-from dpsql.kernel.release import release
+from dpsql.kernel.release import limited
 
 
 def median(times: int, act: Callable[[], Any]) -> float:
@@ -59,7 +59,7 @@ def main() -> None:
                         steps = {
                             "plain": lambda q=query: own.sql(q.sql).fetchall(),
                             "stream": lambda s=sql: drop(own.sql(s)),
-                            "native": lambda p=plan: release(p, own.sql),
+                            "native": lambda p=plan: limited(p.release, lambda one: own.sql(one.sql)),
                             "whole": lambda q=query, d=db: d.sql(q.sql).fetchall(),
                         }
                         found = {word: median(options.times, act) * unit for word, act in steps.items()}

@@ -9,7 +9,6 @@ other in one process; memory is the most that a process of its own has held. Col
 norm      groups declared: a person's whole vector is scaled down to max_rows_contributed
 caps      groups not declared: she keeps max_groups_contributed of hers, then as before
 prepared  as norm, on the copy that `dpsql prepare` writes
-sql       as norm, with the limits in SQL instead of Rust
 
 A query without groups has no caps. Peers as for benches/accuracy.py, whose --help says how to install them; they have files with the
 person in each row and the limits of `norm` (their groups are declared where they can be). `flat`, beside them: as norm, on a table of
@@ -38,11 +37,10 @@ from accuracy import DELTA, EPSILON, HERE, ask_peer, error, flatten, peers_of, s
 from workloads import EVENTS, HITS, TPC_H, Query, Workload, policy_of
 
 import dpsql
-from dpsql.kernel.limits import limit
 from dpsql.policy.catalog import read_policy
 from dpsql.prepare import prepare
 
-FORMS = ("norm", "caps", "prepared", "sql")
+FORMS = ("norm", "caps", "prepared")
 GROUPS: dict[str, dict[str, list[Any]]] = {
     "events": {"key": list(range(1, 1001))},
     "hits": {"RegionID": list(range(1, 2001)), "EventDate": [datetime.date(2013, 7, day) for day in range(1, 32)]},
@@ -73,8 +71,6 @@ def flat(policy: dict[str, Any], person: str, own: duckdb.DuckDBPyConnection) ->
 
 
 def session(path: str, form: str, workload: Workload, query: Query, own: duckdb.DuckDBPyConnection) -> dpsql.Session:
-    if form == "sql":
-        limit.natively = lambda *_: None
     policy = declared(workload, query, form != "caps")
     if form == "flat":
         policy = flat(declared(workload, query, True, "pure"), workload.person, own)
@@ -156,7 +152,7 @@ def measure(title: str, workload: Workload, rows: int, options: Any, peers: dict
             cell = {"": measured(path, "plain", workload.name, number, rows, times)}
             for form in FORMS:
                 if query.keys or form != "caps":
-                    cell[form] = measured(path, form, workload.name, number, rows, 1 if form == "sql" else times)
+                    cell[form] = measured(path, form, workload.name, number, rows, times)
             plain = statistics.median(one["plain"] for one in cell.values())
             if told:
                 cell["flat"] = measured(folder / "flat.duckdb", "flat", workload.name, number, rows, times)

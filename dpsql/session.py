@@ -765,9 +765,9 @@ def usable(value: object) -> bool:
 def fingerprint(plan: Plan | Program, query_id: str) -> str:
     """Tells plans apart that differ only in the values of their parameters, which the ledger does not keep.
 
-    By the SQL form, which is the same whether or not the data is prepared: a query is charged once also where that changes.
+    Not by what runs, which is other SQL where the data is prepared: a query is charged once also where that changes.
     """
-    texts = [query_id, *(part.release.inner for part in plan.parts), *beside(plan)]
+    texts = [query_id, *(part.release.text for part in plan.parts), *beside(plan)]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from sql_form import inner
 
 from dpsql._native import Keys, Totals, limit
 from dpsql.compiler.program import Plan
@@ -30,8 +31,8 @@ def one_pass(connection: duckdb.DuckDBPyConnection, limits: Limits) -> Totals:
 
 
 def by_sql(connection: duckdb.DuckDBPyConnection, plan: Plan) -> list[tuple[Any, ...]]:
-    """Those of the SQL form, through Arrow too."""
-    return rows_of(plan, connection.sql(plan.release.inner))
+    """Those of the reference, through Arrow too."""
+    return rows_of(plan, connection.sql(inner(plan.release)))
 
 
 def rows_of(plan: Plan, stream: Any) -> list[tuple[Any, ...]]:

@@ -11,6 +11,7 @@ import pytest
 import shop
 import spec
 from forms import by_sql, natively, same
+from sql_form import reference
 from stages import limited, planned
 from test_lemmas import catalog, engine
 from test_specs import WIDE, close
@@ -143,7 +144,7 @@ def test_one_row_in_each_group(query: str, ledger: str) -> None:
     plan = planned(parse(query), known)
     made = limited(plan)
     assert made.question.apart
-    counted = f"{made.inner().args['with_'].sql('duckdb')} SELECT max(n) FROM pairs"
+    counted = f"{reference(plan.release).args['with_'].sql('duckdb')} SELECT max(n) FROM pairs"
     assert engine().execute(counted).fetchall() == [(1,)]
     assert plan.release.limits
     assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.release.keys, PublicKeys))
@@ -250,7 +251,7 @@ def test_parameters(db: dpsql.Session, kind: str) -> None:
         values: Any = [float(v) for v in given] if isinstance(given, list) else given
         plan = db.explain(told % marks, values).plan
         assert isinstance(plan, Plan) and isinstance(wanted, Plan)
-        assert plan.release.inner == wanted.release.inner and plan.outer == wanted.outer and plan.notes == wanted.notes
+        assert plan.release.text == wanted.release.text and plan.outer == wanted.outer and plan.notes == wanted.notes
     for bad in ([0, 0], [5, 1], ["0", "1"], [True, 3], [0, 1e300], [0, 1e-300]):
         with pytest.raises(dpsql.Refused, match="contribution_bounds") as refused:
             db.explain(told % "?, ?", bad)
@@ -265,7 +266,7 @@ def test_other_bounds_are_another_query(db: dpsql.Session) -> None:
     """The same id is one charge only for the same bounds."""
     query = "SELECT status, sum(weight, contribution_bounds_per_{} => ({}, {})) AS s FROM orders GROUP BY status"
     plans = [db.explain(query.format(*one)).plan for one in (("row", 0, 5), ("row", 0, 6), ("row", 1, 5), ("group", 0, 5), ("group", 0, 6))]  # fmt: skip
-    assert len({plan.parts[0].release.inner for plan in plans}) == len(plans)
+    assert len({plan.parts[0].release.text for plan in plans}) == len(plans)
     first = db.sql(query.format("group", 0, 5), query_id="bounds").fetchall()
     assert db.sql(query.format("group", 0, 5), query_id="bounds").fetchall() == first
     with pytest.raises(dpsql.Refused):

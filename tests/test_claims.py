@@ -78,7 +78,7 @@ def test_trusted_lines_are_counted() -> None:
     python = sum(count for group, count in counts.items() if group != "Rust")
     readme = (ROOT / "README.md").read_text()
     assert f"{round(python, -2):,} lines of Python and {round(counts['Rust'], -2):,} of Rust" in readme
-    assert counts["kernel"] < 3_700  # 3,000 once the SQL form of the limits has left it
+    assert counts["kernel"] < 3_650  # to be brought below 3,000
     assert {"dpsql/kernel/derive.py", "dpsql/ledger.py", "dpsql/backends/duckdb.py"} <= {
         name for files in trusted().values() for name in files
     }

@@ -53,7 +53,7 @@ def test_it_is_rounded_down_to_the_clock_of_the_policy(clock: Clock) -> None:
     (row,) = db.sql("SELECT now() AS a, current_timestamp AS b, today() AS c, current_date AS d, now()")
     hour = datetime.datetime(2021, 2, 1, 12)
     assert tuple(row) == (hour, hour, hour.date(), hour.date(), hour)
-    assert db.explain(RECENT).plan.parts[0].release.inner.count("2021-02-01 12:00:00") == 1
+    assert db.explain(RECENT).plan.parts[0].release.text.count("2021-02-01 12:00:00") == 1
     (row,) = connect(clock="1 day").sql("SELECT now()")
     assert tuple(row) == (datetime.datetime(2021, 2, 1),)
     assert len(db.rehearse(RECENT).fetchall()) == 1
@@ -95,6 +95,6 @@ def test_compiling_has_no_clock_of_its_own() -> None:
     with pytest.raises(dpsql.Refused, match="time_unknown"):
         compile(RECENT, catalog("gdp"), Fraction(1), Fraction(1, 10**8))
     made = compile(RECENT, catalog("gdp"), Fraction(1), Fraction(1, 10**8), now=FIRST)
-    assert "2021-02-01 12:34:56" in made.parts[0].release.inner
+    assert "2021-02-01 12:34:56" in made.parts[0].release.text
     passes = Path(sessions.__file__).parent / "compiler"
     assert not any("datetime.now" in file.read_text() for file in passes.glob("*.py"))

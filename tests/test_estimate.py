@@ -7,6 +7,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from sql_form import inner
 
 import dpsql
 from dpsql.estimate import interval
@@ -63,7 +64,7 @@ def test_error_bars_cover(people: duckdb.DuckDBPyConnection, what: str, persons:
     db = dpsql.connect(people, policy=policy, ledger=":memory:")
     query = f"SELECT {what} FROM people WHERE id < {persons}"
     plan = db.explain(query).plan
-    exact = people.execute(plan.release.inner).fetchone()
+    exact = people.execute(inner(plan.release)).fetchone()
     assert exact is not None
     ((truth,),) = people.execute(query).fetchall()
     r, draws = np.random.default_rng(2), 20_000

@@ -23,6 +23,7 @@ import pytest
 import shop
 import spec
 from forms import by_sql, natively, same
+from sql_form import inner, reference
 from sqlglot import exp
 from stages import limited, planned, question
 
@@ -190,9 +191,9 @@ def stages(query: str, ledger: str, name: str = "shop") -> tuple[Plan, str, str,
     made = limited(plan)
     vector = exp.select("*").from_(exp.Table(this=exp.to_identifier("limited", quoted=True)))
     if plan.release.noise:
-        vector.set("with_", made.inner().args["with_"])
+        vector.set("with_", reference(plan.release).args["with_"])
     else:  # public keys and nothing else: nobody adds anything, and no table is read
-        assert not list(made.inner().find_all(exp.Table)) and not plan.charge.amount and not plan.charge.delta
+        assert not plan.release.exact.all and not plan.charge.amount and not plan.charge.delta
         vector = exp.select("1").where("false")
     relation, person = made.question.relation, made.question.person
     return plan, select(relation).sql("duckdb"), person, vector.sql("duckdb")
@@ -213,10 +214,10 @@ def exact(plan: Plan, both: bool = True) -> dict[tuple[Any, ...], tuple[int, ...
     """The integers that are noised, by key: the number of a public key, the text of a private one."""
     if not plan.release.noise:
         return {}
-    rows = engine().execute(plan.release.inner).fetchall()
-    if plan.release.limits and both:  # what runs gives the same
-        assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.release.keys, PublicKeys)), (
-            plan.release.inner
+    rows = engine().execute(inner(plan.release)).fetchall()
+    if both:  # what runs gives the same
+        assert same(natively(engine(), plan), by_sql(engine(), plan), isinstance(plan.release.keys, PublicKeys)), inner(
+            plan.release
         )
     width = len(rows[0]) - len(plan.release.noise) if rows else 0
     if isinstance(plan.release.keys, PublicKeys):
@@ -413,12 +414,9 @@ def test_replacing(ledger: str) -> None:
 
 
 def with_any(plan: Plan) -> str:
-    """The SQL form with any number of persons that is enough: that goes with the noise."""
-    return (
-        plan.release.inner
-        if plan.release.threshold is None
-        else plan.release.inner.replace(f", {plan.release.threshold.enough})", ", enough)")
-    )
+    """The reference with any number of persons that is enough: that goes with the noise."""
+    limits = tuple(replace(one, enough=None) for one in plan.release.limits)
+    return inner(replace(plan.release, limits=limits)) if limits else ""
 
 
 def assert_apart(plan: Plan, here: Exact, there: Exact) -> None:
@@ -500,9 +498,9 @@ def test_order_and_threads(name: str) -> None:
 def test_root_is_never_below_the_norm() -> None:
     """The integer root that divides: exact near squares, for sizes far beyond what a database holds."""
     plan, _, _, _ = stages("SELECT count(*) FROM customer", "gdp")
-    root = plan.release.inner[
-        plan.release.inner.index('"roots" AS (SELECT *, ') + len('"roots" AS (SELECT *, ') :
-    ].split(' AS "root"')[0]
+    text = inner(plan.release)
+    start = '"roots" AS (SELECT *, '
+    root = text[text.index(start) + len(start) :].split(' AS "root"')[0]
     squares = [math.isqrt(2**k) ** 2 for k in range(126)] + [10**9, 10**18, (2**52 + 1) ** 2, (2**60 - 1) ** 2]
     sizes = sorted({size + d for size in squares for d in (-1, 0, 1, 2) if 0 <= size + d < 2**126})
     values = ", ".join(f"({size}::HUGEINT)" for size in sizes)

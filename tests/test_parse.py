@@ -157,7 +157,7 @@ def test_planning_grows_with_the_query() -> None:
     def calls(many: int) -> int:
         counted = cProfile.Profile()
         text = "SELECT " + ", ".join(f"sum(age + {i})" for i in range(many)) + " FROM customer"
-        counted.runcall(lambda: compile(text, catalog("gdp"), Fraction(1), Fraction(1, 10**8)).parts[0].release.inner)
+        counted.runcall(lambda: compile(text, catalog("gdp"), Fraction(1), Fraction(1, 10**8)).parts[0].release.text)
         return sum(entry.callcount for entry in counted.getstats())
 
     calls(2)

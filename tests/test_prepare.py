@@ -240,7 +240,7 @@ def test_the_price_does_not_change(shop: Path, tmp_path: Path) -> None:
                 plan.release.max_rows,
                 plan.release.noises,
             )
-            assert after.release.inner == plan.release.inner
+            assert after.release.text == plan.release.text
         assert db.sql(QUERIES[0], query_id="one").fetchall() == first and len(db.history) == 1
 
 

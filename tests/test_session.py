@@ -385,10 +385,10 @@ def test_limits_of_the_caller(db: dpsql.Session) -> None:
     assert isinstance(usual.plan, Plan) and isinstance(wide.plan, Plan)
     weight = usual.plan.release.summands[0].weight
     assert wide.plan.release.mechanisms[0].sensitivity == 50 * weight != usual.plan.release.mechanisms[0].sensitivity
-    assert "50 rows" in str(wide) and wide.plan.release.inner != usual.plan.release.inner
+    assert "50 rows" in str(wide) and wide.plan.release.text != usual.plan.release.text
     assert wide.plan.charge.amount == pytest.approx(usual.plan.charge.amount)
     again = db.explain(query, max_rows_contributed=int(usual.plan.release.mechanisms[0].sensitivity / weight))
-    assert again.plan.release.inner == usual.plan.release.inner and again.plan.charge == usual.plan.charge
+    assert again.plan.release.text == usual.plan.release.text and again.plan.charge == usual.plan.charge
     few = db.explain(keyed, max_groups_contributed=2)
     assert (
         isinstance(few.plan, Plan) and few.plan.release.threshold is not None and few.plan.release.threshold.keys == 2

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 import pytest
+from sql_form import inner
 from test_frontends import run
 from test_lemmas import assert_within
 
@@ -182,7 +183,7 @@ def test_what_was_looked_at_shapes_no_plan(query: str) -> None:
 
 
 def exact(connection: duckdb.DuckDBPyConnection, plan: Plan) -> dict[tuple[Any, ...], tuple[int, ...]]:
-    rows = connection.execute(plan.release.inner).fetchall()
+    rows = connection.execute(inner(plan.release)).fetchall()
     if isinstance(plan.release.keys, PublicKeys):
         return {(number,): row for number, row in enumerate(rows)}
     width = len(plan.release.keys.columns)

@@ -10,12 +10,12 @@ from typing import Any
 import duckdb
 import pytest
 import spec
-import sqlglot
 
 import dpsql
 from dpsql.answer import BARS
 from dpsql.compiler.parse import parse
 from dpsql.compiler.program import Plan
+from dpsql.explain import formatted
 from dpsql.kernel.keys import PublicKeys
 
 EVERY = spec.every()
@@ -43,11 +43,12 @@ def outcome(session: dpsql.Session, query: str) -> dict[str, str]:
     except dpsql.Refused as refusal:
         return {"refused": f"{refusal}\n"}
     plan = explained.plan
-    shown = {"outer": plan.outer}
+    shown = {"outer": [plan.outer]}
     if isinstance(plan, Plan):
-        shown = {"first": plan.release.climb, "inner": plan.release.inner, **shown}
-    pretty = {name: sqlglot.parse_one(sql, dialect="duckdb").sql("duckdb", pretty=True) + "\n"
-              for name, sql in shown.items() if sql}  # fmt: skip
+        exact = [query.sql for query in plan.release.exact.all]
+        shown = {"first": [plan.release.climb], "exact": exact, **shown}
+    pretty = {name: ";\n\n".join(map(formatted, filter(None, texts))) for name, texts in shown.items()}
+    pretty = {name: f"{text}\n" for name, text in pretty.items() if text}
     # What is the same in every explanation is not repeated in every spec; what would be cheaper is in test_explain.
     usual = ("cost", "left", "cheaper")
     lines = [line for line in explained.lines if not line.startswith(usual) and not line.endswith(BARS)]

@@ -167,7 +167,7 @@ class Composer:
         return shown if [o.name for o in first] == [o.name for o in own] else shown.select(*renamed, append=False)
 
     def number(self, release: Release, together: str = "") -> int:
-        """The number of a release, which may be new. Two that run the same SQL are one, whatever the names in them."""
+        """The number of a release, which may be new. Two that ask the same are one, whatever the names in them."""
         text = f"{self.meaning(release)} {together}"
         number = list(self.releases).index(text) if text in self.releases else len(self.releases)
         self.releases.setdefault(text, release)
@@ -176,14 +176,14 @@ class Composer:
         return number
 
     def meaning(self, release: Release) -> str:
-        """All that a release would run, which has the names of neither tables nor columns of the statement."""
+        """All that a release asks, which has the names of neither tables nor columns of the statement."""
         try:
             made = self.planned(replace(release, query=named_by_place(release.query)), Fraction(1))
         except Refused:
             made = self.planned(release, Fraction(1))  # refused with its own names in the text
         words = [fold(output.name) for output in made.outputs]
         apart = words if len(set(words)) < len(words) else []  # they could not be told apart under other names
-        return repr((made.release.inner, made.outer, made.release.climb, made.waits, made.reads, apart))
+        return repr((made.release.text, made.outer, made.release.climb, made.waits, made.reads, apart))
 
     def taken(self, query: exp.Select, names: Names) -> Release:
         """A query over rows of persons, with all that has to be released before it taken out of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 
 from dpsql.errors import Refused
 from dpsql.kernel.accountant import CURRENCIES, SLACK, Charge, Currency, mu_of
@@ -62,7 +62,7 @@ class Release:
 
     request: Request
     catalog: Catalog = field(repr=False)
-    reference: Callable[[], str] = field(repr=False)  # makes `inner`, which most queries do not need
+    rows: Callable[[], str] = field(repr=False)  # makes a part of `text`, which most queries do not need
     tables: frozenset[tuple[str, str, str]]
     keys: Keys
     summands: tuple[Summand, ...]
@@ -86,9 +86,10 @@ class Release:
     loads: tuple[ReleasedTable, ...]  # tables of earlier releases that it reads
 
     @cached_property
-    def inner(self) -> str:
-        """The SQL form of the limits: what runs where there is no native one, and what that must equal everywhere."""
-        return self.reference()
+    def text(self) -> str:
+        """All that is asked of the data, the same whether or not it is prepared: two releases with the same text are one."""
+        bare = tuple(replace(one, rows="", owners=(), persons="", sums="", declared="") for one in self.limits)
+        return f"{self.keys!r}\n{bare!r}\n{self.rows()}"
 
     @property
     def choosing(self) -> bool:
@@ -102,7 +103,7 @@ class Release:
 
     @property
     def noise(self) -> dict[str, Mechanism]:
-        """The mechanism of each released column, in the order of `inner`; the persons of private keys come first."""
+        """The mechanism of each released column, in their order; the persons of private keys come first."""
         persons: dict[str, Mechanism] = {"persons": self.threshold.noise} if self.threshold else {}
         return persons | {
             column: mechanism
@@ -203,7 +204,7 @@ def allot(climbed: Climbed, request: Request, catalog: Catalog) -> Release:
     made = Release(
         request,
         catalog,
-        partial(limited.reference, enough),
+        limited.rows,
         tables,
         question.keys,
         question.summands,

@@ -212,7 +212,7 @@ def parted(question: Question, max_rows: int, max_groups: int) -> Parts:
 
 
 def read(owned: Owned) -> Owned:
-    """The person as a prepared table has her. The SQL form finds her by references there too, and must give the same."""
+    """The person as a prepared table has them, which are those that references lead to."""
     return replace(owned, read=PERSON) if owned.scan.table.prepared else owned
 
 
@@ -388,13 +388,13 @@ def unlimited(question: Question, relation: Relation, one: bool) -> exp.Select:
 
     Needs:   `one`: each person has at most `max_rows` rows and all blocks are of rows, or has one row. Else: all rows of a
              person have the same keys, and all blocks are of persons
-    Gives:   keys and sums, as `inner` has them for these persons
+    Gives:   keys and sums, as the limits give them for these persons
     Proof:   with n <= max_rows rows in all, the norm of a person's counts is at most max_rows, so nothing of hers is scaled:
              she adds `factor` times what her rows add, and with one row in one group `weight` if it counts. All together add the sums
              over rows. And where all of a person's rows have the same keys she has one pair, and adds `weight` if one of
              her rows counts: all together add that for each person with such a row. Exact values are summed in their own type
              (`own_steps`): clipped to the same ends and shifted afterwards, by linearity these are the same integers
-    Checked: test_lemmas (both forms), test_limit, test_single, test_prepare
+    Checked: test_lemmas (against SQL), test_limit, test_single, test_prepare
     """
     blocks = list(enumerate(question.summands))
     cells, clipped = list[exp.Expr](), list[exp.Expr]()

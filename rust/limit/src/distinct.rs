@@ -13,8 +13,8 @@ use arrow_schema::{Field, Schema};
 
 use std::sync::Arc;
 
-use crate::codes::{Codes, UNKNOWN};
 use crate::measure::{Measures, Source, below, unpacked};
+use crate::numbering::{Numbering, UNKNOWN};
 use crate::{Error, Hashed, INTEGER, Keys, Kind, Limits, integers, numbers, run, table};
 
 /// The totals of what claims add: for each declared key in order, or for each key of which someone keeps a claim.
@@ -62,7 +62,7 @@ pub fn values(
     };
     let kept = run::<2>(&claims, None, None, None, None, Some(rows))?;
     let (keys, rest) = kept.columns().split_at(limits.keys);
-    let found = Codes::new(limits.keys, true);
+    let found = Numbering::new(limits.keys, true);
     let codes = declared.map_or(&found, |keys| &keys.codes);
     let numbers = numbers(limits, codes, keys, kept.num_rows())?;
     let words = measures.of(&rest[1..=measures.axes()])?;
@@ -101,7 +101,7 @@ pub fn beside(tables: &[RecordBatch], keys: usize, names: &[String]) -> Result<R
     let places = tables.iter().map(|_| Vec::new());
     let mut places: Vec<Vec<u32>> = places.collect();
     if keys > 0 {
-        let codes = Codes::new(keys, false);
+        let codes = Numbering::new(keys, false);
         for (table, places) in tables.iter().zip(&mut places) {
             let columns = table.columns().get(..keys).ok_or(Error::Columns)?;
             *places = codes.of(columns, table.num_rows())?;

@@ -1,19 +1,23 @@
 //! Rows as they come from the engine: those of persons whom nothing limits are added, the others are put into parts.
+//!
+//! What must hold: each row of someone with a key is used once for each of its persons, in the sums (`within_limits`) or in a record
+//! (`records`). Of a person whose rows are added, all are, but for rows with large numbers of keys, which are in records: within the
+//! limits both add the same.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 
-use crate::codes::Codes;
-use crate::light::{self, Counts, Heavy, Light};
-use crate::lists::{Lists, Noting, Seen};
+use crate::kept_rows::{Clerk, KEYS, KeptRows, SETS, Sorter, unkept};
 use crate::measure::{Kept, Measures};
+use crate::numbering::Numbering;
 use crate::owners::{Owners, Whose, known};
-use crate::parts::{Inbox, Outgoing, Rows, Scratch};
 use crate::persons::Persons;
+use crate::persons_per_key::{Lists, Noting, Seen};
 use crate::rank::Noted;
-use crate::shelves::{Clerk, KEYS, SETS, Shelves, Sorter, unkept};
+use crate::records::{Inbox, Outgoing, Rows, Scratch};
+use crate::within_limits::{self, Counts, Heavy, Light};
 use crate::{Error, Hashed, Kind, Limits, SLICE, cores, in_threads, lock, numbers};
 
 type Batch = Result<RecordBatch, Error>;
@@ -97,7 +101,7 @@ impl Counted {
         })?;
         let rows = found.iter().map(|one| one.1).sum();
         let counts = found.into_iter().map(|one| one.0).reduce(Counts::merge).unwrap_or_default();
-        let most = light::most(limits, usize::MAX).ok_or(Error::Columns)?; // private keys may be any number
+        let most = within_limits::most(limits, usize::MAX).ok_or(Error::Columns)?; // private keys may be any number
         Ok(Self { whose, heavy: counts.above(most), rows })
     }
 }
@@ -133,7 +137,7 @@ pub fn take_in<const W: usize>(
     owners: Option<Owners>,
     limits: &Limits,
     measures: &Measures,
-    keys: &Codes,
+    keys: &Numbering,
     inbox: &Inbox<W>,
 ) -> Result<Taken, Error> {
     let intake = Intake {
@@ -161,7 +165,7 @@ struct Intake<'a, R, const W: usize> {
     noted: Noted,
     limits: &'a Limits,
     measures: &'a Measures<'a>,
-    keys: &'a Codes,
+    keys: &'a Numbering,
     inbox: &'a Inbox<'a, W>,
 }
 
@@ -241,8 +245,8 @@ impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
 
     /// Keeps all rows until their persons are counted.
     fn keep<T: Kept>(&self, whose: &Whose) -> Result<(u64, Vec<u128>), Error> {
-        let shelves = Shelves::<T>::new();
-        let keep = AtomicBool::new(light::most(self.limits, 0).is_some());
+        let shelves = KeptRows::<T>::new();
+        let keep = AtomicBool::new(within_limits::most(self.limits, 0).is_some());
         let took = in_threads(self.batches.threads, || {
             let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
             let (mut sorter, mut others) = (Sorter::new(self.measures.kept()), Counts::default());
@@ -253,7 +257,7 @@ impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
                 }
                 keep.fetch_and(!shelves.full(), Ordering::Relaxed);
                 slots.clear();
-                slots.extend(rows.keys.iter().map(|key| light::slot_of(*key)));
+                slots.extend(rows.keys.iter().map(|key| within_limits::slot_of(*key)));
                 let left = sorter.take(&rows.persons, &mut slots, &rows.words, &shelves);
                 let rows = rows.select(&left);
                 others.add(&rows.persons);
@@ -264,7 +268,8 @@ impl<R: RecordBatchReader + Send, const W: usize> Intake<'_, R, W> {
         })?;
         let (last, others): (Vec<_>, Vec<_>) = took.into_iter().unzip();
         let others = others.into_iter().reduce(Counts::merge).unwrap_or_default();
-        let most = light::most(self.limits, self.keys.count()).filter(|_| keep.into_inner());
+        let most =
+            within_limits::most(self.limits, self.keys.count()).filter(|_| keep.into_inner());
         let left = Mutex::new(0..SETS);
         let cleared = in_threads(self.batches.threads, || {
             let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());

@@ -1,46 +1,48 @@
 //! What one person adds to a table of sums is limited, in exact integers.
 //!
-//! This is the second form of the pass `limit` (`dpsql/kernel/limits/limit.py`, where the proof is): the engine streams rows of
-//! person, keys and values, and what comes out is what the SQL form gives, number for number.
+//! This is what `limit` proves (`dpsql/kernel/limits/limit.py`): the engine streams rows of person, keys and values. Tests hold it
+//! against the same in SQL (`tests/sql_form.py`), number for number.
 //!
 //! 1. Rows whose keys are not among the declared ones are left out; values that are not declared count as NULL there, and rows
-//!    of nobody are left out. Persons and keys get numbers (`persons`, `owners`, `codes`), and what a row adds to each column is
+//!    of nobody are left out. Persons and keys get numbers (`persons`, `owners`, `numbering`), and what a row adds to each column is
 //!    words (`measure`).
-//! 2. Whoever has so few rows that no limit can matter is done with: her rows are added to the totals of their keys as they are
-//!    (`light`). Who that is, is known beforehand if the persons of all rows came in a stream of their own (`intake::Counted`); then
-//!    only their pairs with private keys are noted (`lists`). Else all rows are kept until it is (`shelves`).
+//! 2. Whoever has so few rows that no limit can matter is done with: their rows are added to the totals of their keys as they are
+//!    (`within_limits`). Who that is, is known beforehand if the persons of all rows came in a stream of their own (`intake::Counted`); then
+//!    only their pairs with private keys are noted (`persons_per_key`). Else all rows are kept until it is (`kept_rows`).
 //! 3. The others' rows become records of words: person, key and how many rows it stands for, and what these add. They are put
-//!    into parts by their person. A part that has grown is merged to one record for each person and key (`parts`).
+//!    into parts by their person. A part that has grown is merged to one record for each person and key (`records`).
 //! 4. Part by part, each person's pairs are limited and added to the totals of their keys (`person`).
+//! 5. Values that count once take the same way as private keys do, with the keys before them; what someone keeps of these is added
+//!    up, each once (`distinct`).
 //!
 //! Nothing depends on threads or on the order of rows: all sums are of integers, and ties are broken by the keys' values.
 //!
 //! Memory: a row that is kept has 4 bytes, 8 more for a hash and 4 or 8 more for each column that is not COUNT(*), or for the two
 //! of a SUM or AVG. At most a gigabyte of rows is kept; if there are more, all go through parts. Of rows that were counted
 //! beforehand only pairs of a person and a private key are kept, 4 bytes each, and those that stand there again are dropped
-//! whenever a key has twice as many as the last time (`lists`). A record has 8 bytes, and 8 more for each of these words. A part is merged
+//! whenever a key has twice as many as the last time (`persons_per_key`). A record has 8 bytes, and 8 more for each of these words. A part is merged
 //! when it has four times as many records as it had pairs the last time (twice from 24 bytes
 //! on), or four megabytes. So there are at most 32 bytes for each pair of a person and a key in a count, 64 with a hash or
 //! in a sum; one more record for each 255 rows of a pair; and a gigabyte and a quarter are always allowed. Persons and
 //! references that are small whole numbers have 4 bytes each, and others some 20; while references are read, 24 more.
 //!
-//! Sizes: a row adds at most 2^36 to a column, a person has fewer than 2^50 rows, so her sums stay below 2^86, and times
+//! Sizes: a row adds at most 2^36 to a column, a person has fewer than 2^50 rows, so their sums stay below 2^86, and times
 //! the factor and `max_rows` below 2^127, as in SQL. A record has words: two that together would not fit are not merged,
 //! and are added as u128 when the person is limited. More than 2^28 keys, and texts of more than 2^31 bytes
 //! together, are an error, as memory is that ends.
 
-mod codes;
 mod distinct;
 mod intake;
-mod light;
-mod lists;
+mod kept_rows;
 mod measure;
+mod numbering;
 mod owners;
-mod parts;
 mod person;
 mod persons;
+mod persons_per_key;
 mod rank;
-mod shelves;
+mod records;
+mod within_limits;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,15 +54,15 @@ use arrow_array::{Array, ArrayRef, Decimal128Array, RecordBatch, RecordBatchRead
 use arrow_schema::{DataType, Field, FieldRef, Schema};
 use arrow_select::filter::filter_record_batch;
 
-use codes::{Codes, UNKNOWN};
 pub use distinct::{beside, values};
 pub use intake::Counted;
 use intake::take_in;
 use measure::Measures;
+use numbering::{Numbering, UNKNOWN};
 pub use owners::Owners;
-use parts::{Inbox, Scratch};
 use person::Totals;
 use rank::Ranks;
+use records::{Inbox, Scratch};
 
 /// Whether this mistake is to be made: never, but in a build whose tests are tested (`make mutants`).
 #[cfg(feature = "mutants")]
@@ -78,9 +80,9 @@ const SLICE: usize = 1 << 11;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// All her rows count, and for less if they are too many.
+    /// All rows of a person count, and for less if they are too many.
     Rows,
-    /// She counts once in each group where she has a row.
+    /// A person counts once in each group where they have a row.
     Persons,
 }
 
@@ -91,7 +93,7 @@ pub struct Axis {
     pub degree: u32,
 }
 
-/// Columns of sums that belong together; see `Summand` in dpsql/kernel/plan.py.
+/// Columns of sums that belong together; see `Summand` in dpsql/kernel/blocks.py.
 #[derive(Clone, Debug)]
 pub struct Block {
     pub kind: Kind,
@@ -161,7 +163,7 @@ const INTEGER: DataType = DataType::Decimal128(38, 0);
 
 /// All keys that are shown, in order: they are public, and can be used again.
 pub struct Keys {
-    codes: Codes,
+    codes: Numbering,
     fields: Vec<FieldRef>,
 }
 
@@ -169,7 +171,7 @@ impl Keys {
     /// # Errors
     /// If there are no columns, or one of a type that cannot be a key, or a key stands there twice.
     pub fn new(keys: &RecordBatch) -> Result<Self, Error> {
-        let codes = Codes::new(keys.num_columns(), false);
+        let codes = Numbering::new(keys.num_columns(), false);
         codes.of(keys.columns(), keys.num_rows())?;
         if keys.num_columns() == 0 || codes.count() != keys.num_rows() {
             return Err(Error::Keys);
@@ -220,7 +222,7 @@ fn run<const W: usize>(
 ) -> Result<RecordBatch, Error> {
     let measures = Measures::new(limits)?;
     let key_fields = fields_of_keys(limits, &measures, declared, sums, rows.as_ref())?;
-    let found = Codes::new(limits.keys, limits.private);
+    let found = Numbering::new(limits.keys, limits.private);
     let keys = declared.map_or(&found, |keys| &keys.codes);
     let shown = if limits.keys > 0 { keys.count() } else { 1 };
     let others = match sums {
@@ -314,7 +316,7 @@ fn fields_of_keys(
         if schema.fields().len() != rest + hashes + measures.axes() {
             return Err(Error::Columns);
         }
-        codes::usable(schema.field(0).data_type())?;
+        numbering::usable(schema.field(0).data_type())?;
         let (ranked, rest) = match limits.hashed {
             Hashed::Nothing if limits.private => (rest, rest),
             Hashed::Keys if *schema.field(rest).data_type() == DataType::UInt64 => (1, rest + 1),
@@ -344,14 +346,14 @@ fn fields_of_keys(
     if found.iter().any(|fields| types(fields) != types(&first)) {
         return Err(Error::Keys);
     }
-    first.iter().try_for_each(|field| codes::usable(field.data_type()))?;
+    first.iter().try_for_each(|field| numbering::usable(field.data_type()))?;
     Ok(first)
 }
 
 /// The numbers of keys: private ones that are new get one, and others that are not declared have none.
 fn numbers(
     limits: &Limits,
-    keys: &Codes,
+    keys: &Numbering,
     columns: &[ArrayRef],
     rows: usize,
 ) -> Result<Vec<u32>, Error> {

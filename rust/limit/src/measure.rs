@@ -1,4 +1,9 @@
 //! What rows add to each column, in words.
+//!
+//! What must hold:
+//! * Each value is clipped into 0 ..= grid, whatever it is. NULL and NaN are missing, and such a row adds nothing to the block.
+//! * A row adds at most 2^36 to a column (`Measures::new` refuses other blocks), and at most what `Summand` in dpsql/kernel/blocks.py says
+//!   of its norm.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{

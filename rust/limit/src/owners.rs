@@ -1,4 +1,7 @@
 //! Persons who are found through references: rows name something, and of that it is known whose it is.
+//!
+//! What must hold: a row becomes one row for each different person to whom its reference leads, as in a join with the different pairs of
+//! reference and person; none if it is NULL or leads to nobody.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,8 +13,8 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 use arrow_select::filter::filter_record_batch;
 
-use crate::codes::{Codes, UNKNOWN, integers, of_integers};
 use crate::intake::{Batches, whose};
+use crate::numbering::{Numbering, UNKNOWN, integers, of_integers};
 use crate::persons::Persons;
 use crate::{Error, SLICE, in_threads, lock};
 
@@ -51,7 +54,7 @@ impl Whose {
 
 /// Who owns what is referred to.
 pub struct Owners {
-    codes: Option<Codes>, // None: references are whole numbers that are not large, and their own numbers
+    codes: Option<Numbering>, // None: references are whole numbers that are not large, and their own numbers
     first: Vec<u32>, // one more than the owner of each, and 0 where there is none: such memory costs nothing before it is used
     more: HashMap<usize, Vec<u32>>, // the other owners of those that have several
     persons: Persons,
@@ -84,7 +87,7 @@ impl Owners {
         let count: usize = found.iter().map(|one| one.0.len()).sum();
         let last = found.iter().flat_map(|one| &one.0).copied().max().unwrap_or(0);
         let dense = last < (DENSE * count + (1 << 20)).min(UNKNOWN as usize) as u64;
-        let codes = (!dense).then(Codes::default);
+        let codes = (!dense).then(Numbering::default);
         if let Some(codes) = &codes {
             for (words, _) in &mut found {
                 let column: ArrayRef = Arc::new(UInt64Array::from(std::mem::take(words)));

@@ -1,13 +1,19 @@
-//! One person's pairs of a key and what her rows add there: limited, and added to the totals of the keys.
+//! One person's pairs of a key and what their rows add there: limited, and added to the totals of the keys.
+//!
+//! What must hold, for all records of one person together:
+//! * Of private keys at most `max_groups` count, the first by rank and then by the key itself.
+//! * Let n be how many rows they have with each of these. If the norm of n is above `max_rows`, each sum is multiplied with `max_rows` and
+//!   divided by an integer that is not below the norm, rounded down.
+//! * In blocks of persons each key where they count gets `weight`, or less if these are more than `in_groups`.
 
 use std::cmp::Ordering;
 
 use arrow_array::ArrayRef;
 
-use crate::codes::compare;
 use crate::measure::{Measures, Source, below, unpacked};
-use crate::parts::{Record, key_of, person_of, rows_of};
+use crate::numbering::compare;
 use crate::rank::Ranks;
+use crate::records::{Record, key_of, person_of, rows_of};
 use crate::{Kind, Limits};
 
 /// How many totals a key has.
@@ -336,7 +342,7 @@ impl Divisor {
 
 /// An integer that is not below the norm: its square is checked against `size`, so rounding cannot hurt.
 ///
-/// The very expression of the SQL form, also where it could be a better one.
+/// The very expression of the reference in SQL, also where it could be a better one.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn root(size: u128, norm: u32) -> u128 {
     if norm == 1 {

@@ -1,4 +1,7 @@
 //! Numbers for persons.
+//!
+//! What must hold: two persons have the same number only if they are the same. Numbers are own ones below `DIRECT`, or counted from there
+//! (from 0 if no person has an own one).
 
 use std::sync::Arc;
 
@@ -8,7 +11,7 @@ use arrow_array::{Array, ArrayRef, UInt64Array};
 use arrow_schema::DataType;
 
 use crate::Error;
-use crate::codes::{Codes, integers};
+use crate::numbering::{Numbering, integers};
 
 /// Whole numbers from here on are not a person's own number.
 pub const DIRECT: u32 = 1 << 31;
@@ -16,7 +19,7 @@ pub const DIRECT: u32 = 1 << 31;
 /// Whole numbers that are not large are their own, and all others get those above; if most are large, or are no
 /// whole numbers, all get one.
 pub struct Persons {
-    codes: Codes,
+    codes: Numbering,
     own: bool,
 }
 
@@ -25,7 +28,7 @@ impl Persons {
     pub fn like(some: &ArrayRef) -> Self {
         let large = |words: &Vec<u64>| words.iter().filter(|x| **x >= DIRECT.into()).count();
         let own = integers(some).is_some_and(|words| 2 * large(&words) <= words.len());
-        Self { codes: Codes::default(), own }
+        Self { codes: Numbering::default(), own }
     }
 
     #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)] // the large ones are looked at again

@@ -1,4 +1,6 @@
-//! In which order a person keeps her groups: by the upper half of the engine's hash of her and of the hash of their keys.
+//! In which order a person keeps groups: by the upper half of the engine's hash of the person and of the hash of the keys.
+//!
+//! What must hold: a rank depends on the person and the key alone, not on numbers that they have here, nor on other rows.
 //!
 //! It is computed here, and only where it is asked for, if persons are whole numbers, dates or truth values; keys are the same, or
 //! rows have the hash of theirs. That it is the engine's own matters to the tests that compare this form with SQL, and
@@ -12,7 +14,7 @@ use arrow_array::types::UInt64Type;
 use arrow_array::{Array, ArrayRef, new_empty_array};
 use arrow_schema::DataType;
 
-use crate::codes::integers;
+use crate::numbering::integers;
 use crate::{Error, lock};
 
 const NULL: u64 = 0xbf58_476d_1ce4_e5b9;

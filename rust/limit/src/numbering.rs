@@ -1,4 +1,11 @@
 //! Numbers for values: equal values have the same one, different ones have different ones.
+//!
+//! What must hold:
+//! * Rows have the same number if and only if the engine takes them for equal in all columns: -0 is 0, every NaN is the same, and NULL
+//!   is a value. Values are compared themselves; a hash only says where to look.
+//! * Numbers are 0, 1, 2 ... below 2^31, without gaps. `UNKNOWN` is none of them.
+//! * Which value has which number depends on the order of rows. So no sum and no limit may depend on it: whoever needs an order of
+//!   keys asks `compare`, which looks at their values.
 
 use std::cmp::Ordering;
 use std::sync::{PoisonError, RwLock};
@@ -316,19 +323,19 @@ impl Books {
 }
 
 /// The numbers of rows: the same for rows that are equal in all columns. All threads share it.
-pub struct Codes {
+pub struct Numbering {
     books: RwLock<Books>,
     kept: bool,
 }
 
-impl Default for Codes {
+impl Default for Numbering {
     /// For one column.
     fn default() -> Self {
         Self::new(1, false)
     }
 }
 
-impl Codes {
+impl Numbering {
     /// With `kept` the rows can be had back.
     pub fn new(columns: usize, kept: bool) -> Self {
         let books = |n: usize| (0..n).map(|_| Book::new()).collect();
@@ -461,7 +468,7 @@ mod tests {
 
     use arrow_array::{ArrayRef, StringArray};
 
-    use super::{Codes, packed};
+    use super::{Numbering, packed};
 
     #[test]
     fn short_texts_are_words_of_their_own() {
@@ -485,7 +492,7 @@ mod tests {
     fn texts_of_all_lengths_have_numbers() {
         let texts: Vec<String> = (0..40).map(|n| "ab".repeat(n)).collect();
         let column: ArrayRef = Arc::new(StringArray::from(texts));
-        let codes = Codes::new(1, true);
+        let codes = Numbering::new(1, true);
         let first = codes.of(std::slice::from_ref(&column), 40).unwrap_or_default();
         assert_eq!(first, (0..40).collect::<Vec<u32>>());
         assert_eq!(codes.known(std::slice::from_ref(&column), 40).unwrap_or_default(), first);

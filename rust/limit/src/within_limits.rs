@@ -1,11 +1,15 @@
 //! Persons who are within all limits whatever keys their rows have: these rows are added as they are.
 //!
-//! With n rows a person has at most n keys, and no more than there are, and the norm of how many she has with each is at most n. So
-//! if these are no more than any limit, her rows count in full, in any order and apart from each other. `Counts` says who that is, once all rows are
-//! there; `Light` adds theirs.
+//! What must hold:
+//! * Only rows of a person who has at most `most` rows in all are added here. Rows without a key count for that too.
+//! * A sum of words is settled before 2^26 rows of at most 2^36 are in it, so it does not wrap. What is skipped (slot 0) may.
+//!
+//! With n rows a person has at most n keys, and no more than there are, and the norm of how many they have with each is at most n. So
+//! if these are no more than any limit, their rows count in full, in any order and apart from each other. `Counts` says who that is, once all
+//! rows are there; `Light` adds theirs.
 
-use crate::codes::UNKNOWN;
 use crate::measure::{Kept, Measures, Source, below};
+use crate::numbering::UNKNOWN;
 use crate::{Kind, Limits};
 
 /// So many rows add less than a word can hold: one adds at most 2^36.

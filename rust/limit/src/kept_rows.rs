@@ -1,14 +1,17 @@
 //! Rows that are kept until it is known how many each person has: by person, and in few bytes.
 //!
+//! What must hold: each row is kept or given back at once (`Sorter::take`), and each that is kept comes out again once: it is added only if
+//! its person has no more rows than are within all limits, kept ones and others together, and else goes to `outgoing`.
+//!
 //! Persons are dealt out to sets. Once all rows are there, all that is asked of a set stays near the processor: how many rows each
 //! of its persons has, and which keys.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use crate::light::{COUNTED, Counts, Light};
 use crate::measure::Kept;
-use crate::parts::Rows;
+use crate::records::Rows;
+use crate::within_limits::{COUNTED, Counts, Light};
 use crate::{Error, SLICE, lock};
 
 /// Bytes of rows that are kept.
@@ -39,13 +42,13 @@ fn slot_of(head: u32) -> u32 {
     head % KEYS
 }
 
-pub struct Shelves<T> {
+pub struct KeptRows<T> {
     sets: Vec<Mutex<Vec<Chunk<T>>>>,
     bytes: AtomicUsize,
     last: AtomicU32, // no person has a number above this
 }
 
-impl<T: Kept> Shelves<T> {
+impl<T: Kept> KeptRows<T> {
     pub fn new() -> Self {
         let sets = (0..SETS).map(|_| Mutex::default()).collect();
         Self { sets, bytes: 0.into(), last: 0.into() }
@@ -101,7 +104,7 @@ impl<T: Kept> Sorter<T> {
         persons: &[u32],
         slots: &mut [u32],
         words: &[Vec<u64>],
-        shelves: &Shelves<T>,
+        shelves: &KeptRows<T>,
     ) -> Vec<usize> {
         let left = unkept(persons, slots);
         shelves.last.fetch_or(all(persons).min(COUNTED - 1), Ordering::Relaxed);
@@ -110,7 +113,7 @@ impl<T: Kept> Sorter<T> {
     }
 
     #[allow(clippy::cast_possible_truncation)] // slices are short
-    fn sort(&mut self, persons: &[u32], slots: &[u32], words: &[Vec<u64>], shelves: &Shelves<T>) {
+    fn sort(&mut self, persons: &[u32], slots: &[u32], words: &[Vec<u64>], shelves: &KeptRows<T>) {
         let set_of = |person: &u32| *person as usize % SETS;
         let mut ends = [0_u32; SETS];
         for (person, slot) in persons.iter().zip(slots) {
@@ -153,7 +156,7 @@ impl<T: Kept> Sorter<T> {
         }
     }
 
-    pub fn finish(self, shelves: &Shelves<T>) {
+    pub fn finish(self, shelves: &KeptRows<T>) {
         for (set, chunk) in self.open.into_iter().enumerate() {
             shelves.put(set, chunk);
         }
@@ -177,7 +180,7 @@ impl<'a> Clerk<'a> {
     #[allow(clippy::cast_possible_truncation)] // persons who are kept have small numbers
     pub fn clear<T: Kept>(
         &mut self,
-        shelves: &Shelves<T>,
+        shelves: &KeptRows<T>,
         set: usize,
         mut outgoing: impl FnMut(&Rows) -> Result<(), Error>,
     ) -> Result<(), Error> {

@@ -1,12 +1,15 @@
 //! How many persons have each key, of rows that are added as they come.
 //!
+//! What must hold: for each key the count is that of the different persons who were noted, or `Limits::enough` if these are more. So it
+//! depends on the set of pairs alone, and not on threads or on how often a pair was noted.
+//!
 //! Persons are listed by key. Whoever stands in a list twice is dropped from time to time; and a key that has enough persons has no
 //! list any more, since no more are counted (`Limits::enough`).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::shelves::KEYS;
+use crate::kept_rows::KEYS;
 use crate::{Limits, SLICE, lock};
 
 /// Persons who are put into a list at once, and up to how many nobody looks whether they differ.

@@ -1,9 +1,14 @@
 //! Records of rows, in parts by their person.
+//!
+//! What must hold:
+//! * All records of a person are in one part, and `by_person` gives them together. The person can be told from the part and the number.
+//! * Two records become one only if they are of the same person and key, and each word can hold the sum. A record is of at most 255 rows,
+//!   of which each adds at most 2^36 to a word: so the two parts of a word (`measure`) do not run into each other.
 
 use std::array::from_fn;
 use std::sync::Mutex;
 
-use crate::codes::{Codes, UNKNOWN};
+use crate::numbering::{Numbering, UNKNOWN};
 use crate::{Error, lock};
 
 /// Keys have numbers below this, and a record stands for so many rows at the most.
@@ -286,12 +291,12 @@ impl<const W: usize> Outgoing<W> {
 /// The parts, as all threads give to them.
 pub struct Inbox<'a, const W: usize> {
     pub parts: Vec<Mutex<Part<W>>>,
-    keys: &'a Codes,
+    keys: &'a Numbering,
     first: usize, // where measures begin in a record
 }
 
 impl<'a, const W: usize> Inbox<'a, W> {
-    pub fn new(keys: &'a Codes, first: usize) -> Self {
+    pub fn new(keys: &'a Numbering, first: usize) -> Self {
         Self { parts: (0..PARTS).map(|_| Mutex::default()).collect(), keys, first }
     }
 
@@ -309,12 +314,12 @@ impl<'a, const W: usize> Inbox<'a, W> {
 #[cfg(test)]
 mod tests {
     use super::{Inbox, Outgoing, Rows, Scratch, person_of, place_of};
-    use crate::codes::Codes;
     use crate::lock;
+    use crate::numbering::Numbering;
 
     #[test]
     fn memory_goes_by_pairs_whatever_a_person_is_called() {
-        let keys = Codes::new(0, false);
+        let keys = Numbering::new(0, false);
         let inbox = Inbox::<8>::new(&keys, 1); // a record of five words has room for eight
         let (mut outgoing, mut scratch) = (Outgoing::new(), Scratch::new());
         let n = 1 << 14;
