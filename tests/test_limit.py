@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from stages import planned
 
 import dpsql
-from dpsql._native import Keys, Noisy, limit
+from dpsql._native import Keys, Noisy, Totals, limit
 from dpsql.backends import DuckDB
 from dpsql.compiler.parse import parse
 from dpsql.compiler.program import Plan
@@ -240,6 +240,87 @@ def test_what_is_not_as_it_should_be_is_an_error(columns: dict[str, Any], given:
     with pytest.raises(ValueError, match="column") as caught:
         limit_and_add_noise(pa.table({**good, **columns}), None, None, limits(**given), "laplace", [1.0] * 2, -1000)
     assert not any(character.isdigit() for character in str(caught.value))
+
+
+def claims(**given: Any) -> Limits:
+    usual = {"hashed": "pairs", "private": False, "keys": 0, "max_rows": 2, "names": ("n0",), "values": True}
+    return limits(**{**usual, **given})
+
+
+def counted(table: pa.Table, told: Limits, declared: Keys | None = None) -> dict[str, list[Any]]:
+    """What claims add up to, without noise."""
+    exact = limit(table, None, declared, told)
+    if told.private:  # the threshold is for persons, of which there are none here
+        ones = pa.table({"k0": table["k0"].combine_chunks().unique()})
+        persons = ones.append_column("persons", pa.array([Decimal(1)] * len(ones), pa.decimal128(38, 0)))
+        exact = Totals(persons).beside([exact], 1, ["persons", *told.names])
+    scales = [2.0**-200] * (len(told.names) + told.private)
+    found: dict[str, list[Any]] = pa.table(exact.with_noise("laplace", scales, 0 if told.private else None)).to_pydict()
+    return found
+
+
+def test_each_value_counts_once_and_of_a_person_only_the_first() -> None:
+    """By hash, whoever else has them: of 1's three values the last is nobody's, and 2 keeps one that 1 has too."""
+    table = pa.table(
+        {
+            "person": pa.array([1, 1, 1, 1, 2, 2, None]),
+            "value": ["a", "b", "c", "a", "b", "d", "e"],
+            "hash": pa.array([1, 2, 3, 1, 9, 8, 0], pa.uint32()),
+        }
+    )
+    assert counted(table, claims()) == {"n0": [Decimal(3)]}
+    assert counted(table.take([5, 4, 3, 2, 1, 0]), claims()) == {"n0": [Decimal(3)]}
+    assert counted(table, claims(max_rows=1)) == {"n0": [Decimal(2)]}  # a and d
+    assert counted(table, claims(max_rows=3)) == {"n0": [Decimal(4)]}
+    keyed = table.add_column(1, "k0", pa.array(["x", "x", "y", "x", "y", "y", "y"]))
+    assert counted(keyed, claims(keys=1, private=True)) == {
+        "k0": ["x", "y"],
+        "persons": [Decimal(1)] * 2,
+        "n0": [Decimal(2)] * 2,
+    }
+    there = Keys(pa.table({"k0": ["y", "z"]}))
+    assert counted(keyed, claims(keys=1), there) == {"n0": [Decimal(2), Decimal(0)]}
+    pair = Block("rows", ((10, 1),), (((1,), 3), ((0,), 3)), 1, 30, 30.0)
+    valued = table.add_column(2, "x0", pa.array([2.0, 20.0, 7.0, 2.0, 20.0, float("nan"), 1.0]))
+    assert counted(valued, claims(blocks=(pair,), names=("a0", "b0"))) == {"a0": [Decimal(36)], "b0": [Decimal(24)]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "given"),
+    [
+        ({"hash": pa.array([1, 2])}, {}),
+        ({"value": pa.array([[1], [2]])}, {}),
+        ({"extra": pa.array([1, 2])}, {}),
+        ({}, {"names": ("n0", "n1")}),
+        ({}, {"keys": 1}),
+        ({}, {"hashed": "keys"}),
+        ({}, {"blocks": ()}),
+        ({}, {"blocks": (Block("persons", (), (((), 1),), 1, 1, 1.0),)}),
+        ({}, {"blocks": (Block("rows", ((5, 1),), (((1,), 1),), 1, 1, 1.0),)}),
+    ],
+)
+def test_claims_that_are_not_as_they_should_be(columns: dict[str, Any], given: dict[str, Any]) -> None:
+    good = {"person": pa.array([1, 2]), "value": pa.array(["a", "b"]), "hash": pa.array([1, 2], pa.uint32())}
+    assert counted(pa.table(good), claims()) == {"n0": [Decimal(2)]}
+    with pytest.raises(ValueError, match="column"):
+        limit(pa.table({**good, **columns}), None, None, claims(**given))
+    with pytest.raises(ValueError, match="column"):
+        limit(pa.table(good), pa.table(good), None, claims())
+
+
+def test_columns_stand_beside_those_of_their_key() -> None:
+    def totals(keys: list[str], **columns: list[int]) -> Totals:
+        cells = {word: pa.array(list(map(Decimal, found)), pa.decimal128(38, 0)) for word, found in columns.items()}
+        return Totals(pa.table({"k": keys, **cells}))
+
+    made = totals(["a", "b", "c"], p=[1, 2, 3]).beside([totals(["c", "x", "a"], n=[30, 40, 10])], 1, ["p", "n"])
+    found = pa.table(made.with_noise("laplace", [2.0**-200] * 2, 0)).to_pydict()
+    assert found == {"k": ["a", "b", "c"], "p": [Decimal(n) for n in (1, 2, 3)], "n": [Decimal(n) for n in (10, 0, 30)]}
+    with pytest.raises(ValueError, match="column"):
+        totals(["a"], p=[1]).beside([totals(["a"], n=[1])], 1, ["p", "m"])
+    used = totals(["a"], p=[1])
+    with pytest.raises(ValueError, match="read"):
+        used.beside([used], 1, ["p"])
 
 
 def test_rows_of_nobody_are_left_out() -> None:

@@ -24,7 +24,8 @@
 //! when it has four times as many records as it had pairs the last time (twice from 24 bytes
 //! on), or four megabytes. So there are at most 32 bytes for each pair of a person and a key in a count, 64 with a hash or
 //! in a sum; one more record for each 255 rows of a pair; and a gigabyte and a quarter are always allowed. Persons and
-//! references that are small whole numbers have 4 bytes each, and others some 20; while references are read, 24 more.
+//! references that are small whole numbers have 4 bytes each, and others some 20; while references are read, 24 more. Of values that count
+//! once each different one is kept, as a private key is: about 200 bytes.
 //!
 //! Sizes: a row adds at most 2^36 to a column, a person has fewer than 2^50 rows, so their sums stay below 2^86, and times
 //! the factor and `max_rows` below 2^127, as in SQL. A record has words: two that together would not fit are not merged,
