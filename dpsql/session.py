@@ -516,6 +516,8 @@ class Session:
 
     def _confirm(self, plan: Plan | Program) -> None:
         """Let both engines see what would run, so that what cannot is refused before anything is charged."""
+        if any(part.release.catalog is not self._catalog for part in plan.parts):
+            raise AssertionError("a release was planned with another catalogue than the owner's")
         # What is confirmed depends on the names of the columns too, by which the query around the releases reads them.
         names = [[output.name for output in part.outputs] for part in plan.parts]
         texts = (*written(plan), repr(names), repr([part.waits + part.reads for part in plan.parts]))

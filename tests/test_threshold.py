@@ -28,11 +28,11 @@ def tail(noise: Gaussian | Laplace, least: int) -> float:
 def test_claim(kind: type[Gaussian] | type[Laplace], scale: float, keys: int, delta: str) -> None:
     """It costs no more than it may, what it claims is not below the truth, and one less would cost too much."""
     made = Threshold.calibrate(kind(scale, 1), keys, Fraction(delta))
-    truth = -math.expm1(keys * math.log1p(-tail(made.release.noise, made.least)))
+    truth = -math.expm1(keys * math.log1p(-tail(made.noise, made.least)))
     assert truth <= made.delta * (1 + Fraction(1, 10**9)) and made.delta <= Fraction(delta)
     assert float(made.delta) == pytest.approx(truth, rel=1e-6)
-    assert made.least == 2 or Threshold(made.least - 1, keys, made.release.noise).delta > Fraction(delta)
-    assert tail(made.release.noise, made.enough - made.least + 2) < 1e-9  # that noise takes so many below it
+    assert made.least == 2 or Threshold(made.least - 1, keys, made.noise).delta > Fraction(delta)
+    assert tail(made.noise, made.enough - made.least + 2) < 1e-9  # that noise takes so many below it
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_pair(kind: type[Gaussian] | type[Laplace], scale: float, delta: str) ->
     """The tail of a sum of two noises against their convolution: never below it, and for Laplace equal to it."""
     made = Threshold.calibrate(kind(scale, 1), 4, Fraction(delta), pair=True)
     reach = made.least + int(45 * scale) + 45
-    one = [tail(made.release.noise, k + 1) for k in range(reach)]  # P(noise >= k)
+    one = [tail(made.noise, k + 1) for k in range(reach)]  # P(noise >= k)
     single = [a - b for a, b in pairwise(one)]
     below = math.fsum(p * one[made.least - 1 + k] for k, p in enumerate(single) if k and made.least - 1 + k < reach)
     above = math.fsum(
@@ -76,7 +76,7 @@ def test_pair(kind: type[Gaussian] | type[Laplace], scale: float, delta: str) ->
     assert truth <= float(made.delta) * (1 + 1e-9) and made.delta <= Fraction(delta)
     if kind is Laplace:
         assert float(made.delta) == pytest.approx(truth, rel=1e-6)
-        assert made.least == 2 or Threshold(made.least - 1, 4, made.release.noise, True).delta > Fraction(delta)
+        assert made.least == 2 or Threshold(made.least - 1, 4, made.noise, True).delta > Fraction(delta)
 
 
 @pytest.mark.parametrize(("keys", "expected"), [(1, 16.278690), (4, 67.986074), (16, 292.326039)])
@@ -93,8 +93,8 @@ def test_groups_of_one_person(kind: type[Gaussian] | type[Laplace]) -> None:
     exact = duckdb.connect().sql(
         f"SELECT 'key ' || i AS k, 1::HUGEINT AS persons, 5::HUGEINT AS n0 FROM range({n}) t(i)"
     )
-    shown = add_noise(exact, made.release.noise.name, [made.release.noise.scale, 1.0], made.least)
-    p = tail(made.release.noise, made.least)
+    shown = add_noise(exact, made.noise.name, [made.noise.scale, 1.0], made.least)
+    p = tail(made.noise, made.least)
     assert abs(len(shown) - n * p) < 6 * math.sqrt(n * p)
     connection = duckdb.connect()
     connection.register("shown", shown)

@@ -304,7 +304,8 @@ class Snapshot:
         word = quoted(issued(table, ReleasedTable).name)
         self._connection.register("incoming", Stream(rows))
         cells = ", ".join(f"CAST({quoted(word)} AS {type_.sql}) AS {quoted(word)}" for word, type_ in table.columns)
-        self._connection.execute(f'CREATE OR REPLACE TEMP TABLE {word} AS SELECT {cells} FROM temp.main."incoming"')
+        made = f'CREATE OR REPLACE TEMP TABLE {word} AS SELECT {cells} FROM temp.main."incoming"'
+        self._connection.execute(parsed(made))
         self._connection.unregister("incoming")
         key, known = ", ".join(map(quoted, table.key)), " AND ".join(f"{quoted(c)} IS NOT NULL" for c in table.key)
         told_apart = (

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -23,6 +24,7 @@ from dpsql.kernel import algebra, relations, request
 from dpsql.kernel.algebra import Call, Column, Expr, Literal
 from dpsql.kernel.functions import FUNCTIONS, Facts, element
 from dpsql.kernel.functions.facts import hull
+from dpsql.kernel.keys import LONGEST, values_of
 from dpsql.kernel.relations import (
     Filter,
     Group,
@@ -38,8 +40,8 @@ from dpsql.kernel.relations import (
     Values,
     Windowed,
 )
+from dpsql.policy.catalog import VARCHAR, Interval, Table, Type, Value, encodable, fold
 from dpsql.policy.catalog import Column as Stored
-from dpsql.policy.catalog import Interval, Table, Type, Value, encodable, fold
 
 MAX_NODES, MAX_DEPTH = 200_000, 2_000  # of a request
 AGGREGATES = frozenset((*relations.MEASURES, "first", "last"))
@@ -90,6 +92,7 @@ class Derivation:
             case request.Grouped(source, keys, measures, each):
                 below, known = self.relation(source)
                 by = tuple((text(word), self.expression(e, known)) for word, e in keys)
+                by = tuple((word, short(e, below)) for word, e in by) if each else by
                 made = tuple((text(word), self.measure(m, known)) for word, m in measures)
                 found = {word: replace(e.facts, stored=e.facts.stored and not each) for word, e in by}
                 found |= {word: m.facts for word, m in made}
@@ -98,7 +101,7 @@ class Derivation:
             case request.Windows(source, columns):
                 below, known = self.relation(source)
                 added = tuple((text(word), self.window(one, known)) for word, one in columns)
-                distinct((*known, *(word for word, _ in added)))
+                distinct((*known, *(word for word, _ in added), *(self.taken(source) - {*map(fold, known)})))
                 return Windowed(below, added), {**known, **{word: one.facts for word, one in added}}
             case request.Combined(left, right, kind):
                 return self.combined(left, right, kind)
@@ -107,7 +110,7 @@ class Derivation:
                 unnested = self.expression(list_, known)
                 if unnested.facts.type.element is None:
                     invalid("what is unnested is no list")
-                distinct((*known, text(word)))
+                distinct((*known, text(word), *(self.taken(source) - {*map(fold, known)})))
                 facts = element(unnested.facts)
                 facts = replace(facts, nullable=True, stored=False) if stay else facts
                 return Unnest(below, unnested, word, stay is True), {**known, word: facts}
@@ -133,6 +136,8 @@ class Derivation:
             invalid("an unknown join")
         (one, mine), (two, theirs) = self.relation(left), self.relation(right)
         distinct((*mine, *theirs))
+        if self.taken(left) & {*map(fold, theirs)} or self.taken(right) & {*map(fold, mine)}:
+            invalid("a column has the name of another table's")
         condition = None if on is None else self.condition(on, {**mine, **theirs})
         made = Join(one, two, condition, kind)  # type: ignore[arg-type]
         if kind in ("semi", "anti"):
@@ -152,7 +157,7 @@ class Derivation:
 
     def combined(self, left: request.Selected, right: request.Selected, kind: str) -> tuple[Relation, Known]:
         (one, mine), (two, theirs) = self.selected(left), self.selected(right)
-        if kind not in COMBINATIONS or len(mine) != len(theirs) or not mine:
+        if kind not in COMBINATIONS or list(mine) != list(theirs) or not mine:  # leads go by names
             invalid("the sides of a set operation do not fit")
         known = {}
         for (word, a), b in zip(mine.items(), theirs.values(), strict=True):
@@ -160,6 +165,21 @@ class Derivation:
             if not known[word].type == a.type == b.type:
                 invalid("the sides of a set operation have different types")
         return Stack(one, two, kind), known  # type: ignore[arg-type]
+
+    def taken(self, node: request.Relation) -> frozenset[str]:
+        """Names that columns beside this relation may not have: those of all columns of its tables, selected or not, by which the
+        kernel knows whose a row is; and what is written in the place of no column at all."""
+        match node:
+            case request.Rows(name, alias):
+                return frozenset(fold(f"{alias}.{word}") for word in ("", *self.tables[fold(name)].columns))
+            case request.Joined(left, right, _, kind):
+                return self.taken(left) | (frozenset() if kind in ("semi", "anti") else self.taken(right))
+            case request.Kept(source) | request.Elements(source) | request.Windows(source):
+                return self.taken(source)
+            case request.Selected(_, _, columns):
+                return frozenset() if columns else frozenset(("nothing",))
+            case _:
+                return frozenset()
 
     # --- expressions --------------------------------------------------------------------------------------------------
 
@@ -240,9 +260,22 @@ def edge(end: object, kind: str) -> bool:
 
 
 def text(word: object) -> str:
-    if type(word) is not str:
+    if type(word) is not str or not encodable(word) or "\0" in word:
         invalid("a name is not a text")
     return word
+
+
+SIMPLE = re.compile(r"[A-Z][A-Z0-9_ ]*(\[\])?|DECIMAL\([0-9]{1,2}, ?[0-9]{1,2}\)(\[\])?", re.ASCII)
+
+
+def type_of(name: object) -> Type:
+    """A type by its name, which can be nothing else than a name: it is written into SQL."""
+    type_ = Type(text(name))
+    if not SIMPLE.fullmatch(type_.sql) or type_.sql.startswith("FLOAT"):
+        invalid("an unknown type")
+    if type_.sql.startswith("DECIMAL") and (type_.element or type_).kind != "DECIMAL":
+        invalid("an unknown type")
+    return type_
 
 
 def distinct(words: Iterable[str]) -> None:
@@ -257,9 +290,22 @@ def optional(known: Known) -> dict[str, Facts]:
     return {word: replace(facts, nullable=True, stored=False) for word, facts in known.items()}
 
 
+def short(key: Expr, below: Relation) -> Expr:
+    """A key as groups have it: a private text that is too long is no key, and counts under NULL."""
+    if key.facts.type != VARCHAR:
+        return key
+    known = values_of(key, below)
+    if known is None:
+        long = algebra.call("<=", algebra.call("strlen", key), algebra.constant(LONGEST))
+        return algebra.call("CASE", long, key, algebra.constant(None))
+    if any(len(str(value).encode()) > LONGEST for value in known):
+        invalid("a declared text that is too long for a key")
+    return key
+
+
 def constant(value: Value, name: str) -> Literal:
     """A constant of a type that holds it: it is rendered from its value alone."""
-    type_ = Type(text(name))
+    type_ = type_of(name)
     if value is None and type_.kind not in ("OTHER", "LIST"):
         return Literal(None, Facts(type_))
     exact: bool
@@ -291,7 +337,7 @@ def constant(value: Value, name: str) -> Literal:
 
 def listed(columns: tuple[tuple[str, str], ...], rows: tuple[tuple[Value, ...], ...]) -> tuple[Relation, Known]:
     """Constant rows: a column's range is that of its cells."""
-    types = [Type(text(type_)) for _, type_ in columns]
+    types = [type_of(type_) for _, type_ in columns]
     if not rows or not columns or any(len(row) != len(columns) for row in rows):
         invalid("rows of constants have different lengths")
     known = {}
@@ -312,7 +358,7 @@ def released(tables: Iterable[request.Released]) -> dict[str, Table]:
     found = {}
     for one in tables:
         distinct(word for word, _ in one.columns)
-        columns = {fold(word): Stored(word, Type(text(type_))) for word, type_ in one.columns}
+        columns = {fold(word): Stored(word, type_of(type_)) for word, type_ in one.columns}
         if not fold(text(one.name)).startswith("released ") or not set(map(fold, one.key)) <= columns.keys():
             invalid("a released table has an unknown name or key")
         found[fold(one.name)] = Table(one.name, ("temp", "main", one.name), columns, None, tuple(one.key))

@@ -250,7 +250,8 @@ def queries(limited: Limited, limits: tuple[Limits, ...], choosing: str, tables:
         )
         for one in limits
     )
-    return Exact(None, passes, exact(limits[0].declared, count))
+    listed = limits[0].declared  # which reads no table
+    return Exact(None, passes, issue(ExactQuery(listed, frozenset(), count)) if listed else None)
 
 
 def bounded(noise: Mechanism) -> Mechanism:

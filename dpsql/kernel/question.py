@@ -107,6 +107,8 @@ def ask(request: asked.Request, rows: Rows, norm: int, picked: Mapping[Unknown, 
             if not a.degree:
                 axes.append(Axis(value))
                 continue
+            if not value.facts.type.numeric:
+                invalid("only numbers are summed")
             clip, more = clip_of(value, told(a.clip, value.facts.type), picked)
             unknowns.update(dict.fromkeys(more))
             axes.append(Axis.of(value, a.degree, clip, most_steps(sum(degrees))))

@@ -119,7 +119,8 @@ def range_of(sql: str) -> tuple[Fraction, Fraction] | None:
     if sql in INTEGERS:
         low, high = INTEGERS[sql]
         return Fraction(low), Fraction(high)
-    if match := re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", sql):
+    match = re.fullmatch(r"DECIMAL\(([0-9]{1,2}), ?([0-9]{1,2})\)", sql)
+    if match and 1 <= int(match[1]) <= 38 and int(match[2]) <= int(match[1]):
         top = Fraction(10 ** int(match[1]) - 1, 10 ** int(match[2]))
         return -top, top
     return None
@@ -137,7 +138,7 @@ class Type:
             return "LIST"
         if self.sql in INTEGERS:
             return "INTEGER"
-        if self.sql.startswith("DECIMAL("):
+        if self.sql.startswith("DECIMAL(") and range_of(self.sql) is not None:
             return "DECIMAL"
         if self.sql in ("FLOAT", "DOUBLE"):
             return "DOUBLE"

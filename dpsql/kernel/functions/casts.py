@@ -28,7 +28,7 @@ def target_of(arguments: Sequence[Facts]) -> Type:
     assert isinstance(name, str)
     target = Type(name)
     exact = target.kind == "DECIMAL" and target.width == target.scale and source.kind == "BOOLEAN"  # the engine has 0.1
-    if source.kind not in WAYS.get(target.kind, ()) or exact:
+    if source.kind not in WAYS.get(target.kind, ()) or exact or target.sql == "FLOAT":
         raise Refused(
             "type_mismatch",
             f"there is no CAST from {source.sql} to {target.sql}",

@@ -60,6 +60,7 @@ def one_fits(side: Relation, on: Expr | None) -> bool:
             here = columns(side)
             return on is not None and any(
                 a.name in unique
+                and a.name in here
                 and b.name not in here
                 and a.facts.type == b.facts.type not in (DOUBLE, INTERVAL)  # which may be equal and not the same
                 for part in conjuncts(on)
