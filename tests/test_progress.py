@@ -19,7 +19,7 @@ POLICY = {
 
 def test_phases() -> None:
     owner = duckdb.connect()
-    owner.execute("CREATE TABLE t AS SELECT range % 300_000 AS person, hash(range) % 100 AS k FROM range(3_000_000)")
+    owner.execute("CREATE TABLE t AS SELECT range % 300_000 AS person, hash(range) % 100 AS k FROM range(9_000_000)")
     seen: list[tuple[str, float]] = []
     with dpsql.connect(owner, policy=POLICY, ledger=":memory:") as db:
         assert db.progress is None  # nobody sees the standard error of a test

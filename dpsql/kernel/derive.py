@@ -273,7 +273,8 @@ def type_of(name: object) -> Type:
     type_ = Type(text(name))
     if not SIMPLE.fullmatch(type_.sql) or type_.sql.startswith("FLOAT"):
         invalid("an unknown type")
-    if type_.sql.startswith("DECIMAL") and (type_.element or type_).kind != "DECIMAL":
+    inner = type_.element or type_
+    if type_.sql.startswith("DECIMAL") and (inner.kind != "DECIMAL" or not 1 <= inner.width <= 38):
         invalid("an unknown type")
     return type_
 

@@ -120,7 +120,7 @@ def range_of(sql: str) -> tuple[Fraction, Fraction] | None:
         low, high = INTEGERS[sql]
         return Fraction(low), Fraction(high)
     match = re.fullmatch(r"DECIMAL\(([0-9]{1,2}), ?([0-9]{1,2})\)", sql)
-    if match and 1 <= int(match[1]) <= 38 and int(match[2]) <= int(match[1]):
+    if match and int(match[2]) <= int(match[1]):
         top = Fraction(10 ** int(match[1]) - 1, 10 ** int(match[2]))
         return -top, top
     return None
