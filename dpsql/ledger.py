@@ -180,6 +180,8 @@ class Chain:
                 initialise(unspent, opening)
                 return unspent
         self._opening = None
+        if not self.path.exists() and not head.beside(self.path).exists():
+            raise corrupt(self.path, "has gone, with its head file, since it was opened")
         return open_file(self.path)
 
     @contextmanager

@@ -108,7 +108,7 @@ def test_nothing_is_known(tmp_path: Path) -> None:
     text = good(tmp_path, "policy", "suggest", "x.duckdb")
     assert "tables" not in tomllib.loads(text)
     (tmp_path / "x.policy.toml").write_text(text)
-    good(tmp_path, "policy", "check", "x.policy.toml")
+    assert "tables: there are none" in bad(tmp_path, 3, "policy", "check", "x.policy.toml")
     assert "database_missing" in bad(tmp_path, 3, "policy", "suggest", "none.duckdb")
     assert "source_missing" in bad(tmp_path, 3, "policy", "suggest", "none.parquet")
 

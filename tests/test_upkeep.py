@@ -176,7 +176,8 @@ def test_a_statement_without_an_end_counts_once_it_is_old(
 ) -> None:
     """A clock that is wrong makes it count sooner, or again when it ends; never not at all."""
     ledger = opened(path, defaults={"max_failures": 1, "max_seconds": 5})
-    run = ledger.reserve(plan, COUNT, "").run
+    charged = ledger.reserve(plan, COUNT, "")
+    run = charged.run
     at = next(row[0] for row in rows(path, "at"))
     assert [may_run(run, at, seconds) for seconds in (5.0, -100.0)] == [True, False]
     assert not may_run(run, "2200-01-01T00:00:00+00:00", 5.0)  # the clock was set back
@@ -186,7 +187,7 @@ def test_a_statement_without_an_end_counts_once_it_is_old(
     monkeypatch.setattr("dpsql.ledger.MARGIN", -100.0)
     with pytest.raises(dpsql.Refused, match="too_many_failures: 2 statements"):
         ledger.reserve(plan, COUNT, "")
-    ledger.settle(run)
+    ledger.settle(charged)
     with pytest.raises(dpsql.Refused, match="too_many_failures: 1 statements"):
         ledger.reserve(plan, COUNT, "")
 

@@ -361,10 +361,7 @@ def run(db: Path, tables: Sequence[Described], said: Decided, out: Path, force: 
     draft = out.with_name(f"{out.name}.draft")
     draft.write_text(text, encoding="utf-8")
     try:
-        if wrong := problems(draft):
-            raise wrong[0]
-        policy = read_policy(draft)
-        if not policy.tables:
+        if not re.search(r"^\[tables\.", text, re.MULTILINE):
             table = tables[0]
             likely = next(
                 (c for c, _ in table.columns if COLUMN.fullmatch(fold(c)) or fold(c).endswith("id")),
@@ -372,6 +369,9 @@ def run(db: Path, tables: Sequence[Described], said: Decided, out: Path, force: 
             )
             hint = f"Say whose the rows are: --person {table.name}.{likely}, or --public {table.name}."
             raise Refused("init_invalid", "no table would be in the policy", hint)
+        if wrong := problems(draft):
+            raise wrong[0]
+        policy = read_policy(draft)
         opened(db, policy)  # that it fits the data's schema
         charged(db, policy, keep)
         draft.replace(out)
