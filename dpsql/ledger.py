@@ -48,10 +48,8 @@ from dpsql.kernel.mechanisms import Sampled, cost, read, write
 from dpsql.policy.catalog import Budget, Policy, fold
 
 log = logging.getLogger("dpsql")
-MARGIN, RETRIED = (
-    10.0,
-    30.0,
-)  # seconds: beyond max_seconds until a statement has surely ended; for noting that it failed
+MARGIN = 10.0  # seconds beyond max_seconds, after which a statement has surely ended
+RETRIED = 30.0  # seconds for noting that a statement failed
 RUNNING: set[str] = set()  # what this process runs now
 APPLICATION, VERSION = 0x64707371, 3  # "dpsq"
 Paths = Mapping[str, tuple[str, str, str]]
